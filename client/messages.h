@@ -1,0 +1,278 @@
+// The messages of the protocol, declared once: plain structs with a tag and a field list that drives encoding, decoding
+// and visiting on both sides. Rule for change: fields are only ever appended, always with a default, never reused or
+// reordered; a new message takes a new tag; kProtocolVersion rises only for an incompatible change. A reader ignores
+// fields that it does not know and keeps the default of those that are missing.
+//
+// A frame is a little-endian u32 length and that many bytes of msgpack: [tag, field, field, …]. A connection opens with
+// hello in both directions. Requests carry an id that is unique among those in flight on the connection; every reply and
+// event repeats it. doc: client/PROTOCOL.md
+#pragma once
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ellm::client {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kMaxFrameBytes = 64u << 20;
+
+#define ELLM_MESSAGE(tag_number, ...)                            \
+  static constexpr uint32_t kTag = tag_number;                   \
+  auto fields() { return std::tie(__VA_ARGS__); }                \
+  auto fields() const { return std::tie(__VA_ARGS__); }
+#define ELLM_FIELDS(...)                                         \
+  auto fields() { return std::tie(__VA_ARGS__); }                \
+  auto fields() const { return std::tie(__VA_ARGS__); }
+
+// ---- parts of messages -------------------------------------------------------------------------------------------
+
+/// Sampling and length, as in OpenAI's API where that has the name. Defaults as in DESIGN.
+struct Sampling {
+  float temperature = 0.7f;
+  uint32_t top_k = 0;
+  float top_p = 0.95f;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  uint64_t seed = 0;
+  uint32_t max_tokens = 0;                                  // 0: as many as the context leaves
+  std::vector<std::string> stop;
+  std::vector<std::pair<uint32_t, float>> logit_bias;       // token, added to its logit
+  uint32_t logprobs = 0;                                    // alternatives per token; with want_logprobs
+  bool want_logprobs = false;
+  bool ignore_eos = false;
+  ELLM_FIELDS(temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, seed, max_tokens,
+              stop, logit_bias, logprobs, want_logprobs, ignore_eos)
+};
+
+/// One message of a chat. `extra` is a JSON object with further members (name, tool_calls, tool_call_id …), or empty.
+/// `token_ids` of an assistant message: the ids that were generated; used where they detokenize to the printed text.
+struct ChatMessage {
+  std::string role, content;
+  std::vector<uint32_t> token_ids;
+  std::string extra;
+  ELLM_FIELDS(role, content, token_ids, extra)
+};
+
+struct Usage {
+  uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
+  ELLM_FIELDS(prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens)
+};
+
+struct Timings {
+  double queue_ms = 0, ttft_ms = 0, total_ms = 0;
+  double prefill_tokens_per_second = 0, decode_tokens_per_second = 0;
+  ELLM_FIELDS(queue_ms, ttft_ms, total_ms, prefill_tokens_per_second, decode_tokens_per_second)
+};
+
+struct TokenLogprob {
+  uint32_t id = 0;
+  float logprob = 0;
+  std::vector<std::pair<uint32_t, float>> top;              // best first
+  ELLM_FIELDS(id, logprob, top)
+};
+
+struct ModelInfo {
+  std::string name, path, architecture, size_label, weight_types, tokenizer;
+  uint64_t parameters = 0, file_bytes = 0, resident_bytes = 0;
+  uint32_t context = 0;
+  bool loaded = false, locked = false, chat = false;
+  std::string kv_type;
+  uint32_t kv_pages = 0, kv_pages_free = 0;
+  ELLM_FIELDS(name, path, architecture, size_label, weight_types, tokenizer, parameters, file_bytes, resident_bytes, context,
+              loaded, locked, chat, kv_type, kv_pages, kv_pages_free)
+};
+
+struct RequestInfo {
+  uint64_t request = 0;                                     // the daemon's own number
+  uint32_t uid = 0, pid = 0;
+  std::string model, kind, state;                           // generate | chat | score; queued | prefill | decode
+  uint32_t prompt_tokens = 0, done_tokens = 0, completion_tokens = 0;
+  double age_ms = 0;
+  ELLM_FIELDS(request, uid, pid, model, kind, state, prompt_tokens, done_tokens, completion_tokens, age_ms)
+};
+
+enum class ErrorCode : uint32_t {
+  bad_request = 1,      // the request makes no sense: a wrong type, an unknown enumerator, an impossible value
+  unknown_message,      // a tag that this side does not know
+  unsupported_version,
+  too_large,            // a frame, a prompt that does not fit the context
+  busy,                 // a limit is reached; try again after retry_after_ms
+  no_such_model,
+  model_failed,         // the model file cannot be loaded
+  template_failed,      // the chat template raised an error or is missing
+  no_such_request,
+  shutting_down,
+  internal,
+};
+enum class FinishReason : uint32_t { stop = 1, length, cancelled, deadline };
+enum class ModelsAction : uint32_t { list = 1, load, unload };
+
+const char* name_of(ErrorCode code);
+const char* name_of(FinishReason reason);
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+struct Hello {
+  uint32_t version = kProtocolVersion;
+  std::string software;                                     // "ellm 0.1.0"
+  std::vector<std::string> features;
+  ELLM_MESSAGE(1, version, software, features)
+};
+
+/// Plain completion: no chat template. Text, or `tokens` taken as they are (nothing is added).
+struct Generate {
+  uint32_t id = 0;
+  std::string model, prompt;                                // model empty: the default one
+  std::vector<uint32_t> tokens;
+  bool use_tokens = false;
+  Sampling sampling;
+  ELLM_MESSAGE(2, id, model, prompt, tokens, use_tokens, sampling)
+};
+
+/// `tools` and `variables` are JSON text (an array, an object) or empty.
+struct Chat {
+  uint32_t id = 0;
+  std::string model;
+  std::vector<ChatMessage> messages;
+  std::string tools, variables;
+  Sampling sampling;
+  ELLM_MESSAGE(3, id, model, messages, tools, variables, sampling)
+};
+
+struct Tokenize {
+  uint32_t id = 0;
+  std::string model, text;
+  bool add_special = true, parse_special = true;
+  ELLM_MESSAGE(4, id, model, text, add_special, parse_special)
+};
+
+struct Detokenize {
+  uint32_t id = 0;
+  std::string model;
+  std::vector<uint32_t> tokens;
+  bool special = false;
+  ELLM_MESSAGE(5, id, model, tokens, special)
+};
+
+/// Renders the model's chat template over a JSON object of variables (see `ellm template`).
+struct RenderTemplate {
+  uint32_t id = 0;
+  std::string model, variables;
+  ELLM_MESSAGE(6, id, model, variables)
+};
+
+/// Log-probabilities of a text's own tokens.
+struct Score {
+  uint32_t id = 0;
+  std::string model, text;
+  std::vector<uint32_t> tokens;
+  bool use_tokens = false;
+  uint32_t top = 0;                                         // the K best at every position
+  ELLM_MESSAGE(7, id, model, text, tokens, use_tokens, top)
+};
+
+struct Cancel {
+  uint32_t id = 0;
+  uint32_t target = 0;                                      // id of a request on this connection
+  ELLM_MESSAGE(8, id, target)
+};
+
+struct Status {
+  uint32_t id = 0;
+  ELLM_MESSAGE(9, id)
+};
+
+struct Models {
+  uint32_t id = 0;
+  ModelsAction action = ModelsAction::list;
+  std::string name;                                         // a name in the models directory or a path (load, unload)
+  ELLM_MESSAGE(10, id, action, name)
+};
+
+// replies and events
+
+struct Token {
+  uint32_t id = 0;
+  std::string text;                                         // whole characters; may be empty
+  std::vector<uint32_t> tokens;
+  std::vector<TokenLogprob> logprobs;
+  ELLM_MESSAGE(32, id, text, tokens, logprobs)
+};
+
+struct Done {
+  uint32_t id = 0;
+  FinishReason finish_reason = FinishReason::stop;
+  std::string model;
+  uint64_t seed = 0;
+  Usage usage;
+  Timings timings;
+  ELLM_MESSAGE(33, id, finish_reason, model, seed, usage, timings)
+};
+
+struct Error {
+  uint32_t id = 0;                                          // 0: the connection itself
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  uint32_t retry_after_ms = 0;
+  ELLM_MESSAGE(34, id, code, message, retry_after_ms)
+};
+
+struct TokenizeReply {
+  uint32_t id = 0;
+  std::vector<uint32_t> tokens;
+  std::vector<std::string> pieces;                          // bytes of each token
+  ELLM_MESSAGE(35, id, tokens, pieces)
+};
+
+struct TextReply {                                          // to Detokenize and RenderTemplate
+  uint32_t id = 0;
+  std::string text;
+  ELLM_MESSAGE(36, id, text)
+};
+
+/// Sent in pieces, in order; `last` closes the request.
+struct ScoreReply {
+  uint32_t id = 0;
+  std::vector<uint32_t> tokens;                             // tokens first … first + n - 1 of the text
+  std::vector<float> log_probs;                             // of tokens 1 …: one fewer in the first piece
+  std::vector<std::vector<std::pair<uint32_t, float>>> top; // one list per position
+  bool last = false;
+  Usage usage;
+  ELLM_MESSAGE(37, id, tokens, log_probs, top, last, usage)
+};
+
+struct StatusReply {
+  uint32_t id = 0;
+  std::string version, kernels, cpu;
+  uint32_t threads = 0, pid = 0;
+  double uptime_s = 0;
+  std::vector<ModelInfo> models;                            // loaded
+  std::vector<RequestInfo> requests;                        // the caller's own, all for an administrator
+  uint32_t running = 0, queued = 0, connections = 0;
+  uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0;
+  std::vector<std::string> warnings;
+  ELLM_MESSAGE(38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
+               prompt_tokens, completion_tokens, warnings)
+};
+
+struct ModelsReply {
+  uint32_t id = 0;
+  std::vector<ModelInfo> models;
+  ELLM_MESSAGE(39, id, models)
+};
+
+struct Ok {                                                 // to Cancel
+  uint32_t id = 0;
+  ELLM_MESSAGE(40, id)
+};
+
+/// Every message there is: decoding, dispatch and the golden test go by this list.
+using Message = std::variant<Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, Token,
+                             Done, Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok>;
+
+}  // namespace ellm::client

@@ -1,0 +1,88 @@
+// A GGUF file (v2 and v3, little endian, single or split), memory-mapped and checked. Everything a file says is verified
+// against its length before anything is allocated; errors name file, key or tensor, value and expectation.
+// Source: the GGUF specification. Immutable after open; any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ellm::format {
+
+/// What is wrong with a model file: "FILE: key 'llama.block_count': …".
+class FormatError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// ggml's tensor types, all that were ever published.
+struct TensorType {
+  uint32_t id;
+  const char* name;          // "Q4_K"
+  uint32_t block_weights;    // 0: removed from the format
+  uint32_t block_bytes;
+};
+const TensorType* find_tensor_type(uint32_t id);
+
+struct Tensor {
+  std::string name;
+  const TensorType* type;
+  std::vector<uint64_t> dims;        // fastest first: dims[0] is the row length
+  std::span<const std::byte> data;   // in the mapped file
+  uint64_t elements() const;
+  uint64_t rows() const { return elements() / dims[0]; }
+};
+
+enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+
+/// A metadata value; arrays keep their elements packed as they lie in the file.
+struct Value {
+  ValueType type;
+  ValueType element_type{};              // of an array
+  uint64_t count = 1;                    // elements
+  std::span<const std::byte> bytes;      // numbers and booleans, unaligned, little endian
+  std::vector<std::string_view> strings; // a string, or an array of strings
+};
+
+class Gguf {
+ public:
+  /// Opens FILE, and the other parts where it is the first of a split model. Throws FormatError.
+  static std::shared_ptr<const Gguf> open(const std::string& path);
+
+  const std::string& path() const;
+  uint32_t version() const;
+  uint64_t file_bytes() const;       // all parts
+  const std::vector<std::pair<std::string, Value>>& values() const;   // in file order, the first part's
+  const std::vector<Tensor>& tensors() const;
+
+  const Value* find(std::string_view key) const;
+  const Tensor* find_tensor(std::string_view name) const;
+
+  // Typed reads. find_*: absent when the key is; a wrong type or range throws. get_*: absence throws too.
+  // Any integer type serves where an integer is wanted, f32 and f64 where a float is.
+  std::optional<uint64_t> find_uint(std::string_view key) const;
+  std::optional<double> find_float(std::string_view key) const;
+  std::optional<bool> find_bool(std::string_view key) const;
+  std::optional<std::string_view> find_string(std::string_view key) const;
+  const std::vector<std::string_view>* find_strings(std::string_view key) const;
+  std::optional<std::vector<float>> find_floats(std::string_view key) const;      // f32 arrays only
+  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;      // i32 or u32 (or wider) arrays
+  uint64_t get_uint(std::string_view key) const;
+  double get_float(std::string_view key) const;
+  std::string_view get_string(std::string_view key) const;
+
+  /// An error that names this file: "FILE: text".
+  [[nodiscard]] FormatError error(const std::string& text) const;
+
+ private:
+  struct Impl;
+  explicit Gguf(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace ellm::format

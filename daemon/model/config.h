@@ -1,0 +1,45 @@
+// The hyper-parameters of a model as its file states them, checked against its tensors; and the table of architectures.
+// Adding an architecture is one file and one line in the table (architectures.cc).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/format/gguf.h"
+
+namespace ellm::model {
+
+enum class RopeScaling : uint8_t { none, linear, yarn, llama3 };
+
+struct RopeConfig {
+  uint32_t dimensions = 0;            // rotated dimensions of a head (even)
+  double base = 10000;
+  bool neox = false;                  // pairs (i, i + n/2) instead of (2i, 2i + 1)
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1;
+  uint32_t original_context = 0;      // yarn, llama3
+  double yarn_beta_fast = 32, yarn_beta_slow = 1, yarn_attention_factor = 1, yarn_extrapolation = 1;
+  std::vector<float> frequency_factors;   // tensor rope_freqs.weight (llama3): frequencies are divided by these
+};
+
+struct ModelConfig {
+  std::string architecture;           // "llama"
+  std::string name;                   // general.name, or the file's stem
+  uint32_t layers = 0, embedding = 0, feed_forward = 0;
+  uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  uint32_t context = 0;               // tokens the model was trained for
+  uint32_t vocabulary = 0;
+  float norm_epsilon = 1e-5f;
+  bool qkv_bias = false;              // also true where the file carries biases
+  bool tied_output = false;           // no output.weight: token_embd serves
+  RopeConfig rope;
+  std::string size_label;             // "135M"
+};
+
+/// Reads and checks hyper-parameters, required tensors and their shapes and types. Throws format::FormatError: an
+/// unknown architecture, a missing or impossible value, a missing or misshapen tensor, a weight type that the kernels
+/// lack; each named with what was expected.
+ModelConfig read_config(const format::Gguf& file);
+
+}  // namespace ellm::model

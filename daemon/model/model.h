@@ -1,0 +1,86 @@
+// A loaded model: configuration, tokenizer, chat template and the repacked weights, locked in memory. Immutable after
+// load; any thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "daemon/format/chat_template.h"
+#include "daemon/format/gguf.h"
+#include "daemon/format/tokenizer.h"
+#include "daemon/model/config.h"
+#include "daemon/model/rope.h"
+#include "daemon/runtime/memory.h"
+#include "kernels/kernel_set.h"
+
+namespace ellm::model {
+
+/// One transformer layer's weights. Norms and biases are f32.
+struct Layer {
+  const float* attention_norm;                    // (embedding)
+  const float* feed_forward_norm;                 // (embedding)
+  kernels::PanelMatrix q, k, v;                   // (heads*head_dim | kv_heads*head_dim, embedding)
+  const float *q_bias, *k_bias, *v_bias;          // or null
+  kernels::PanelMatrix attention_output;          // (embedding, heads*head_dim)
+  const float* attention_output_bias;             // or null
+  kernels::PanelMatrix gate, up;                  // (feed_forward, embedding)
+  kernels::PanelMatrix down;                      // (embedding, feed_forward)
+};
+
+struct Weights {
+  kernels::PanelMatrix token_embedding;           // (vocabulary, embedding)
+  kernels::PanelMatrix output;                    // the same memory where tied
+  const float* output_norm;                       // (embedding)
+  std::vector<Layer> layers;
+};
+
+struct LoadOptions {
+  runtime::MemoryPolicy memory;
+  bool lock = true;                               // mlock; a failure is a warning
+  bool require_lock = false;                      // … or an error
+  uint32_t threads = 1;                           // that repack
+  size_t memory_budget_bytes = 0;                 // 0: what is available; refused with the sum before loading
+};
+
+/// Why a model could not be loaded, in one line that names it.
+class LoadError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Model {
+ public:
+  /// Throws format::FormatError or LoadError.
+  static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
+  const RopeTable& rope() const { return rope_; }
+  const std::shared_ptr<const format::Tokenizer>& tokenizer() const { return tokenizer_; }
+  /// Null where the file has none; then `chat_template_error()` may say why it could not be parsed.
+  const std::shared_ptr<const format::ChatTemplate>& chat_template() const { return chat_template_; }
+  const std::string& chat_template_error() const { return chat_template_error_; }
+  const std::string& path() const { return path_; }
+  size_t weight_bytes() const { return region_.size(); }
+  /// Warnings of the load (memory that could not be locked), for the log.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  Model() = default;
+  std::string path_;
+  ModelConfig config_;
+  RopeTable rope_;
+  std::shared_ptr<const format::Tokenizer> tokenizer_;
+  std::shared_ptr<const format::ChatTemplate> chat_template_;
+  std::string chat_template_error_;
+  runtime::Region region_;
+  std::vector<float> vectors_;
+  Weights weights_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace ellm::model

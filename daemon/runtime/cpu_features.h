@@ -1,0 +1,18 @@
+// What this CPU and its operating system can execute (CPUID with XCR0). Pure; any thread.
+#pragma once
+#include <string>
+
+namespace ellm::runtime {
+
+struct CpuFeatures {
+  bool avx2 = false, fma = false, f16c = false;                                            // OS saves ymm
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512_vnni = false;  // OS saves zmm
+  std::string model;   // "AMD EPYC 9654"
+
+  bool runs_avx2() const { return avx2 && fma && f16c; }
+  bool runs_avx512() const { return runs_avx2() && avx512f && avx512bw && avx512dq && avx512vl && avx512_vnni; }
+};
+
+CpuFeatures detect_cpu();
+
+}  // namespace ellm::runtime

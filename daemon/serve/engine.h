@@ -1,0 +1,108 @@
+// The engine: one thread that takes requests as token ids, runs steps over all loaded models' sequences, samples, and
+// hands tokens back through a callback. First come, first served; several requests run in one step.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/model/model.h"
+#include "daemon/model/sampler.h"
+#include "daemon/runtime/worker_pool.h"
+#include "shm/geometry.h"
+
+namespace ellm::serve {
+
+using RequestId = uint64_t;
+
+enum class Finish : uint8_t { stop, length, cancelled, deadline };
+
+struct EngineLimits {
+  uint32_t max_running = 64;            // sequences in one step
+  uint32_t max_queued = 1024;
+  uint64_t max_queued_tokens = 16u << 20;
+  uint32_t step_tokens = 512;           // token rows of one step
+  uint32_t score_rows = 32;             // logits rows of one step
+};
+
+struct RequestStats {
+  uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
+};
+
+/// What a request tells its owner. Called on the engine thread; must not block (post and return).
+struct RequestEvents {
+  std::function<void(const model::Sampled&)> on_token;
+  std::function<void(uint32_t first, const std::vector<float>& log_probs,
+                     const std::vector<std::vector<std::pair<uint32_t, float>>>& top)> on_score;
+  std::function<void(Finish, const RequestStats&)> on_done;
+  std::function<void(const std::string&)> on_failed;
+};
+
+struct EngineRequest {
+  std::string model;                    // a loaded model's name
+  std::vector<uint32_t> tokens;
+  model::SamplingParams sampling;
+  bool want_logprobs = false;
+  uint32_t max_tokens = 0;              // 0: what the context leaves
+  bool ignore_eos = false;
+  bool score = false;                   // log-probabilities of the tokens themselves; nothing is generated
+  uint32_t score_top = 0;
+  uint32_t uid = 0, pid = 0;
+  std::string kind;                     // for `ps`: generate | chat | score
+  RequestEvents events;
+};
+
+enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty, stopping };
+
+struct RequestRow {                     // for `status`
+  RequestId id;
+  uint32_t uid, pid;
+  std::string model, kind, state;
+  uint32_t prompt_tokens, done_tokens, completion_tokens;
+  double age_ms;
+};
+
+struct ModelRow {
+  std::shared_ptr<const model::Model> model;
+  std::string name, kv_type;
+  uint32_t pages, free_pages;
+};
+
+struct EngineCounters {
+  uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0, steps = 0;
+  uint32_t running = 0, queued = 0;
+};
+
+class Engine {
+ public:
+  Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits);
+  ~Engine();                            // cancels what is left and joins the thread
+
+  /// Makes a model servable: its KV pages hold `kv_tokens` tokens. Any thread. Throws model::LoadError (no memory).
+  void add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type, uint64_t kv_tokens,
+                 uint32_t context);
+  /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages. False: not loaded.
+  bool remove_model(const std::string& name);
+  std::vector<ModelRow> models() const;
+  /// The context a request of this model may use, 0 if it is not loaded.
+  uint32_t context(const std::string& name) const;
+
+  struct Submitted { Refusal refusal = Refusal::none; RequestId id = 0; };
+  /// Any thread; never blocks on a step.
+  Submitted submit(EngineRequest request);
+  /// Ends a request within one step, in any phase; on_done(cancelled) follows. Unknown ids are ignored.
+  void cancel(RequestId id);
+
+  std::vector<RequestRow> requests() const;
+  EngineCounters counters() const;
+  /// Refuses new requests; true when all have ended before `timeout_ms`.
+  bool drain(uint32_t timeout_ms);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ellm::serve

@@ -1,0 +1,41 @@
+// The right-hand side of the matrix products: n token rows of `cols` values, packed in token tiles so that a kernel
+// finds the tokens of its register tile at constant distances. A view; memory belongs to the caller.
+//
+// Rows are cut into tiles of 16, and what is left into 8, 4, 2, 1 (13 rows: 8 + 4 + 1). In a tile of w rows:
+//   values:      [block of 32 columns][w rows][32]   int8 (quantised) or f32
+//   scale, sums: [block of 32 columns][w rows]
+// The tile that starts at row r lies at r * padded_cols values and r * blocks scales.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace ellm::kernels {
+
+inline constexpr uint32_t kTokenTile = 16;
+
+/// Width of the tile that begins at row `first` (a tile boundary) of `n` rows.
+constexpr uint32_t tile_width(uint32_t first, uint32_t n) {
+  const uint32_t left = n - first;
+  uint32_t w = kTokenTile;
+  while (w > left) w >>= 1;
+  return w;
+}
+
+/// Packed activations. `q`, `scale`, `minus_sum`, `scaled_sum` are filled for quantised weights, `f32` for float weights.
+struct Activations {
+  uint32_t rows = 0, cols = 0;        // tokens, values per token
+  int8_t* q = nullptr;                // -127…127
+  float* scale = nullptr;             // max|x| / 127 of the block, 0 for a block of zeros
+  int32_t* minus_sum = nullptr;       // -(sum of the block's q)
+  float* scaled_sum = nullptr;        // scale * (sum of the block's q)
+  float* f32 = nullptr;               // the values themselves, zero-padded
+
+  uint32_t blocks() const { return (cols + 31) / 32; }
+  uint32_t padded_cols() const { return blocks() * 32; }
+  /// Bytes that `bind` needs for `rows` x `cols` (both forms).
+  static size_t bytes(uint32_t rows, uint32_t cols);
+  /// Lays the arrays out in `memory` (64-byte aligned).
+  static Activations bind(void* memory, uint32_t rows, uint32_t cols);
+};
+
+}  // namespace ellm::kernels

@@ -1,0 +1,2 @@
+// GGUF blocks to floats and back.
+#include "kernels/blocks.h"

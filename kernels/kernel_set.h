@@ -1,0 +1,81 @@
+// The kernel levels: one table row each, chosen at run time. The scalar level is the specification; every other level
+// equals it to the bit (HACKING.md, "The fixed-order rule"). All functions are pure: no state, no threads, no allocation.
+#pragma once
+#include "kernels/activations.h"
+#include "kernels/kv_block.h"
+#include "kernels/panel.h"
+
+namespace ellm::kernels {
+
+enum class Level : uint8_t { scalar, avx2, avx512 };
+
+/// out[t * out_stride + r] = dot(w row r, x row t) (+ bias[r]) (+ the value that was there) for the rows r of panels
+/// [first_panel, last_panel) and every row t of x. Only rows < w.rows are written.
+struct MatmulArgs {
+  PanelMatrix w;               // (rows, cols)
+  Activations x;               // (tokens, cols)
+  uint32_t first_panel, last_panel;
+  float* out;                  // (tokens, out_stride)
+  size_t out_stride;
+  const float* bias = nullptr; // (rows) or null
+  bool accumulate = false;     // add to out: the residual stream
+};
+
+/// One sequence's attention for one KV head: query rows at consecutive positions, each with `group` query heads.
+/// Row i sees the KV tokens at positions 0 … first_position + i.
+struct AttentionArgs {
+  const float* q;              // row i, head h at q + i * q_stride + h * head_dim, RoPE applied
+  size_t q_stride;
+  float* out;                  // row i, head h at out + i * out_stride + h * head_dim
+  size_t out_stride;
+  uint32_t rows, group, head_dim;
+  uint32_t first_position;
+  float scale;                 // 1 / sqrt(head_dim), usually
+  KvType k_type, v_type;
+  const std::byte* const* k_blocks;  // one per page: the layer's and head's K block (kv_block.h)
+  const std::byte* const* v_blocks;
+};
+
+struct KernelSet {
+  const char* name;
+  Level level;
+
+  /// Bytes per thread that `matmul` / `attention` want as scratch memory are on the stack: none here.
+  void (*matmul)(const MatmulArgs& args) noexcept;
+
+  /// Packs columns [32 * first_block, 32 * last_block) of row `row`: x points at the row's first column.
+  void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
+  void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
+
+  /// Whole attention: segments of kAttentionSegment tokens in order, merged in order.
+  void (*attention)(const AttentionArgs& args) noexcept;
+  /// The same in two steps, so that several threads can share one long context: the partial result of one segment for
+  /// all rows and heads at partials + ((i * group + h) * segments + segment) * attention_partial_floats(head_dim), then
+  /// the merge of a row range. Equal to `attention` to the bit.
+  void (*attention_partial)(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) noexcept;
+  void (*attention_merge)(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
+                          const float* partials) noexcept;
+
+  /// One token's K or V (head_dim floats) into slot `slot` of a block.
+  void (*store_k)(KvType type, uint32_t head_dim, const float* k, std::byte* block, uint32_t slot) noexcept;
+  void (*store_v)(KvType type, uint32_t head_dim, const float* v, std::byte* block, uint32_t slot) noexcept;
+
+  /// out = x / sqrt(mean(x^2) + eps) * weight
+  void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* out) noexcept;
+  /// Rotates the first 2 * half values of a head in place. neox: pairs (i, i + half); else pairs (2i, 2i + 1).
+  void (*rope)(float* head, const float* cos, const float* sin, uint32_t half, bool neox) noexcept;
+  /// out = silu(gate) * up
+  void (*silu_mul)(const float* gate, const float* up, uint32_t n, float* out) noexcept;
+  /// The largest value's index, the lowest of equals; NaN counts as -infinity; 0 if nothing else.
+  uint32_t (*argmax)(const float* x, uint32_t n) noexcept;
+  /// log(sum(exp(x_i))), in a fixed tree.
+  float (*log_sum_exp)(const float* x, uint32_t n) noexcept;
+};
+
+/// All levels, best first. A level is listed whether or not this CPU has it: the caller checks the CPU.
+const KernelSet* kernel_set(Level level) noexcept;
+
+/// cos and sin of position * frequency[i], computed in double by our own polynomials: equal on every machine.
+void rope_angles(double position, const double* frequency, uint32_t n, float magnitude, float* cos, float* sin) noexcept;
+
+}  // namespace ellm::kernels

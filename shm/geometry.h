@@ -1,0 +1,32 @@
+// Pure arithmetic of page sizes: one page = 32 tokens x all layers, cut by KV head, so that a NUMA node's share of a
+// page (its KV heads) is contiguous:
+//   page    = [kv head][layer][K block | V block]      (blocks: kernels/kv_block.h)
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace ellm::shm {
+
+enum class KvType : uint8_t { f16, int8 };
+inline constexpr uint32_t kPageTokens = 32;
+
+struct PageGeometry {
+  uint32_t layers, kv_heads, head_dim;
+  KvType k_type, v_type;
+
+  size_t k_block_bytes() const { return block_bytes(k_type, round_up(head_dim, 4)); }
+  size_t v_block_bytes() const { return block_bytes(v_type, round_up(head_dim, 16)); }
+  size_t page_bytes() const { return (k_block_bytes() + v_block_bytes()) * layers * kv_heads; }
+  size_t k_offset(uint32_t layer, uint32_t kv_head) const {
+    return (size_t{kv_head} * layers + layer) * (k_block_bytes() + v_block_bytes());
+  }
+  size_t v_offset(uint32_t layer, uint32_t kv_head) const { return k_offset(layer, kv_head) + k_block_bytes(); }
+
+ private:
+  static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+  static size_t block_bytes(KvType type, size_t values) {
+    return kPageTokens * (type == KvType::f16 ? 2 * values : values + 4);
+  }
+};
+
+}  // namespace ellm::shm

@@ -1,0 +1,50 @@
+// The KV store of one loaded model: a segment of shared memory with a header, a record per page and the pages' payload,
+// and the allocation of its pages. One writer: the engine thread calls everything here. (The prefix index, sealing and
+// survival of restarts extend the records; their states are laid down in page_record.h.)
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "shm/geometry.h"
+
+namespace ellm::shm {
+
+using PageId = uint32_t;
+
+struct StoreOptions {
+  PageGeometry geometry;
+  uint32_t pages = 0;
+  std::string fingerprint;   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
+  bool lock = false;         // mlock the segment; failure is reported by locked()
+};
+
+class KvPages {
+ public:
+  /// Creates the segment (a sealed-size memfd, excluded from core dumps). Throws std::system_error.
+  static std::unique_ptr<KvPages> create(const StoreOptions& options);
+  ~KvPages();
+
+  const PageGeometry& geometry() const;
+  uint32_t total_pages() const;
+  uint32_t free_pages() const;
+  bool locked() const;
+
+  /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free.
+  std::optional<PageId> allocate();
+  /// Gives a page back.
+  void release(PageId page);
+
+  std::byte* payload(PageId page);
+  const std::byte* payload(PageId page) const;
+
+ private:
+  struct Impl;
+  explicit KvPages(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ellm::shm
