@@ -3,7 +3,7 @@
 //
 // Rows are cut into tiles of 16, and what is left into 8, 4, 2, 1 (13 rows: 8 + 4 + 1). In a tile of w rows:
 //   values:      [block of 32 columns][w rows][32]   int8 (quantised) or f32
-//   scale, sums: [block of 32 columns][w rows]
+//   scale, sums: [block of 32 columns][w rows]; minus_sum16: [block of 32 columns][w rows][2]
 // The tile that starts at row r lies at r * padded_cols values and r * blocks scales.
 #pragma once
 #include <cstddef>
@@ -21,6 +21,16 @@ constexpr uint32_t tile_width(uint32_t first, uint32_t n) {
   return w;
 }
 
+/// The tile that row `row` of `n` lies in.
+struct TokenTile {
+  uint32_t first, width;
+};
+constexpr TokenTile tile_of(uint32_t row, uint32_t n) {
+  TokenTile t{row / kTokenTile * kTokenTile, 0};
+  for (t.width = tile_width(t.first, n); row >= t.first + t.width; t.width = tile_width(t.first, n)) t.first += t.width;
+  return t;
+}
+
 /// Packed activations. `q`, `scale`, `minus_sum`, `scaled_sum` are filled for quantised weights, `f32` for float weights.
 struct Activations {
   uint32_t rows = 0, cols = 0;        // tokens, values per token
@@ -28,6 +38,7 @@ struct Activations {
   float* scale = nullptr;             // max|x| / 127 of the block, 0 for a block of zeros
   int32_t* minus_sum = nullptr;       // -(sum of the block's q)
   float* scaled_sum = nullptr;        // scale * (sum of the block's q)
+  int32_t* minus_sum16 = nullptr;     // -(sum of q) of the block's columns 0 … 15 and 16 … 31
   float* f32 = nullptr;               // the values themselves, zero-padded
 
   uint32_t blocks() const { return (cols + 31) / 32; }

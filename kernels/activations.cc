@@ -1,0 +1,48 @@
+// How packed activations lie in memory. Baseline code; any thread.
+#include "kernels/activations.h"
+
+#include "kernels/kv_block.h"
+
+namespace ellm::kernels {
+namespace {
+
+// Where each array begins; every one at a multiple of 64 bytes.
+struct Layout {
+  size_t q, scale, minus_sum, scaled_sum, minus_sum16, f32, end;
+};
+
+Layout layout(uint32_t rows, uint32_t cols) {
+  Activations shape;
+  shape.cols = cols;
+  const size_t values = size_t{rows} * shape.padded_cols(), scales = round_up(size_t{rows} * shape.blocks() * 4, 64);
+  Layout l;
+  l.q = 0;
+  l.scale = round_up(values, 64);
+  l.minus_sum = l.scale + scales;
+  l.scaled_sum = l.minus_sum + scales;
+  l.minus_sum16 = l.scaled_sum + scales;
+  l.f32 = l.minus_sum16 + round_up(size_t{rows} * shape.blocks() * 8, 64);
+  l.end = l.f32 + round_up(values * 4, 64);
+  return l;
+}
+
+}  // namespace
+
+size_t Activations::bytes(uint32_t rows, uint32_t cols) { return layout(rows, cols).end; }
+
+Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
+  const Layout l = layout(rows, cols);
+  char* base = static_cast<char*>(memory);
+  Activations a;
+  a.rows = rows;
+  a.cols = cols;
+  a.q = reinterpret_cast<int8_t*>(base + l.q);
+  a.scale = reinterpret_cast<float*>(base + l.scale);
+  a.minus_sum = reinterpret_cast<int32_t*>(base + l.minus_sum);
+  a.scaled_sum = reinterpret_cast<float*>(base + l.scaled_sum);
+  a.minus_sum16 = reinterpret_cast<int32_t*>(base + l.minus_sum16);
+  a.f32 = reinterpret_cast<float*>(base + l.f32);
+  return a;
+}
+
+}  // namespace ellm::kernels

@@ -1,0 +1,15 @@
+// The AVX-512 level (F, BW, DQ, VL, VNNI): one register of 16 rows makes a panel.
+// The tests compile its sources a second time over emulated intrinsics, under another namespace: sources of this level
+// open `namespace ellm::kernels::ELLM_AVX512` and include kernels/avx512/intrinsics.h instead of <immintrin.h>.
+#pragma once
+#include "kernels/kernel_set.h"
+
+#ifdef ELLM_EMULATE_AVX512
+#define ELLM_AVX512 emulated_avx512
+#else
+#define ELLM_AVX512 avx512
+#endif
+
+namespace ellm::kernels::ELLM_AVX512 {
+#include "kernels/level_functions.inc"
+}  // namespace ellm::kernels::ELLM_AVX512

@@ -1,0 +1,27 @@
+// The table of kernel levels. Baseline code; any thread.
+#include "kernels/kernel_set.h"
+
+#include "kernels/avx2/level.h"
+#include "kernels/avx512/level.h"
+#include "kernels/level_table.h"
+#include "kernels/scalar/level.h"
+
+namespace ellm::kernels {
+namespace {
+
+constexpr KernelSet kLevels[] = {
+    {"avx512", Level::avx512, ELLM_MATMUL(avx512), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
+    {"avx2", Level::avx2, ELLM_MATMUL(avx2), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
+    {"scalar", Level::scalar, ELLM_MATMUL(scalar), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
+};
+
+}  // namespace
+
+const KernelSet* kernel_set(Level level) noexcept {
+  for (const KernelSet& set : kLevels) {
+    if (set.level == level) return &set;
+  }
+  return nullptr;
+}
+
+}  // namespace ellm::kernels

@@ -1,0 +1,122 @@
+// The AVX-512 intrinsics over AVX2: SIMDe's, plus by hand those that SIMDe 0.7.4 lacks. With it the tests execute the
+// AVX-512 level's sources on any machine with AVX2 and FMA. Rounding is that of the instructions: nearest even throughout.
+// Add what a kernel newly uses at the end; an intrinsic that is missing fails to compile ("target specific option mismatch").
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
+#include <simde/x86/fma.h>
+
+#define ELLM_EMULATED static inline __attribute__((always_inline, unused))
+
+namespace {
+
+struct Halves {
+  __m256i lo, hi;
+};
+template <class T>
+ELLM_EMULATED Halves halves(const T& v) {
+  static_assert(sizeof(T) == sizeof(Halves));
+  Halves h;
+  memcpy(&h, &v, sizeof h);
+  return h;
+}
+template <class T>
+ELLM_EMULATED T joined(__m256i lo, __m256i hi) {
+  const Halves h{lo, hi};
+  T v;
+  memcpy(&v, &h, sizeof h);
+  return v;
+}
+ELLM_EMULATED __m512 joined_ps(__m256 lo, __m256 hi) {
+  return joined<__m512>(_mm256_castps_si256(lo), _mm256_castps_si256(hi));
+}
+ELLM_EMULATED __m256 low_ps(__m512 v) { return _mm256_castsi256_ps(halves(v).lo); }
+ELLM_EMULATED __m256 high_ps(__m512 v) { return _mm256_castsi256_ps(halves(v).hi); }
+
+/// Lane masks of 8 bits as vectors.
+ELLM_EMULATED __m256i lanes_of(unsigned mask) {
+  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bits), bits);
+}
+
+// Conversions
+ELLM_EMULATED __m512 emulated_cvtepi32_ps(__m512i v) {
+  return joined_ps(_mm256_cvtepi32_ps(halves(v).lo), _mm256_cvtepi32_ps(halves(v).hi));
+}
+ELLM_EMULATED __m512i emulated_cvtps_epi32(__m512 v) {
+  return joined<__m512i>(_mm256_cvtps_epi32(low_ps(v)), _mm256_cvtps_epi32(high_ps(v)));
+}
+ELLM_EMULATED __m512 emulated_cvtph_ps(__m256i v) {
+  return joined_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(v)), _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1)));
+}
+ELLM_EMULATED __m256i emulated_cvtps_ph(__m512 v) {
+  return _mm256_set_m128i(_mm256_cvtps_ph(high_ps(v), 0), _mm256_cvtps_ph(low_ps(v), 0));
+}
+ELLM_EMULATED __m512i emulated_cvtepi8_epi32(__m128i v) {
+  return joined<__m512i>(_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)));
+}
+ELLM_EMULATED __m512i emulated_cvtepu8_epi32(__m128i v) {
+  return joined<__m512i>(_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)));
+}
+ELLM_EMULATED __m512i emulated_cvtepu16_epi32(__m256i v) {
+  return joined<__m512i>(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),
+                         _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)));
+}
+ELLM_EMULATED __m128i emulated_cvtepi32_epi8(__m512i v) {
+  int32_t in[16];
+  int8_t out[16];
+  memcpy(in, &v, sizeof in);
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<int8_t>(in[i]);
+  __m128i r;
+  memcpy(&r, out, sizeof r);
+  return r;
+}
+
+// Shifts, masked memory
+template <unsigned N>
+ELLM_EMULATED __m512i emulated_srai_epi32(__m512i v) {
+  return joined<__m512i>(_mm256_srai_epi32(halves(v).lo, N), _mm256_srai_epi32(halves(v).hi, N));
+}
+ELLM_EMULATED __m512 emulated_maskz_loadu_ps(unsigned mask, const void* p) {
+  const float* f = static_cast<const float*>(p);
+  return joined_ps(_mm256_maskload_ps(f, lanes_of(mask & 255)), _mm256_maskload_ps(f + 8, lanes_of(mask >> 8 & 255)));
+}
+ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
+  float* f = static_cast<float*>(p);
+  _mm256_maskstore_ps(f, lanes_of(mask & 255), low_ps(v));
+  _mm256_maskstore_ps(f + 8, lanes_of(mask >> 8 & 255), high_ps(v));
+}
+
+}  // namespace
+
+#undef _mm512_cvtepi32_ps
+#undef _mm512_cvtps_epi32
+#undef _mm512_cvtph_ps
+#undef _mm512_cvtps_ph
+#undef _mm512_cvtepi8_epi32
+#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtepu16_epi32
+#undef _mm512_cvtepi32_epi8
+#undef _mm512_srai_epi32
+#undef _mm512_maskz_loadu_ps
+#undef _mm512_mask_storeu_ps
+#define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
+#define _mm512_cvtps_epi32(v) emulated_cvtps_epi32(v)
+#define _mm512_cvtph_ps(v) emulated_cvtph_ps(v)
+#define _mm512_cvtps_ph(v, rounding) emulated_cvtps_ph(v)
+#define _mm512_cvtepi8_epi32(v) emulated_cvtepi8_epi32(v)
+#define _mm512_cvtepu8_epi32(v) emulated_cvtepu8_epi32(v)
+#define _mm512_cvtepu16_epi32(v) emulated_cvtepu16_epi32(v)
+#define _mm512_cvtepi32_epi8(v) emulated_cvtepi32_epi8(v)
+#define _mm512_srai_epi32(v, n) emulated_srai_epi32<n>(v)
+#define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
+#define _mm512_mask_storeu_ps(p, mask, v) emulated_mask_storeu_ps(p, mask, v)
+
+#pragma GCC diagnostic pop
