@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -19,11 +20,12 @@ namespace ellm::client {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr uint32_t kMaxFrameBytes = 64u << 20;
 
-#define ELLM_MESSAGE(tag_number, ...)                            \
+#define ELLM_MESSAGE(name, tag_number, ...)                      \
+  static constexpr const char* kName = name;                     \
   static constexpr uint32_t kTag = tag_number;                   \
-  auto fields() { return std::tie(__VA_ARGS__); }                \
-  auto fields() const { return std::tie(__VA_ARGS__); }
+  ELLM_FIELDS(__VA_ARGS__)
 #define ELLM_FIELDS(...)                                         \
+  static constexpr std::string_view kFieldNames = #__VA_ARGS__;  \
   auto fields() { return std::tie(__VA_ARGS__); }                \
   auto fields() const { return std::tie(__VA_ARGS__); }
 
@@ -121,7 +123,7 @@ struct Hello {
   uint32_t version = kProtocolVersion;
   std::string software;                                     // "ellm 0.1.0"
   std::vector<std::string> features;
-  ELLM_MESSAGE(1, version, software, features)
+  ELLM_MESSAGE("hello", 1, version, software, features)
 };
 
 /// Plain completion: no chat template. Text, or `tokens` taken as they are (nothing is added).
@@ -131,7 +133,7 @@ struct Generate {
   std::vector<uint32_t> tokens;
   bool use_tokens = false;
   Sampling sampling;
-  ELLM_MESSAGE(2, id, model, prompt, tokens, use_tokens, sampling)
+  ELLM_MESSAGE("generate", 2, id, model, prompt, tokens, use_tokens, sampling)
 };
 
 /// `tools` and `variables` are JSON text (an array, an object) or empty.
@@ -141,14 +143,14 @@ struct Chat {
   std::vector<ChatMessage> messages;
   std::string tools, variables;
   Sampling sampling;
-  ELLM_MESSAGE(3, id, model, messages, tools, variables, sampling)
+  ELLM_MESSAGE("chat", 3, id, model, messages, tools, variables, sampling)
 };
 
 struct Tokenize {
   uint32_t id = 0;
   std::string model, text;
   bool add_special = true, parse_special = true;
-  ELLM_MESSAGE(4, id, model, text, add_special, parse_special)
+  ELLM_MESSAGE("tokenize", 4, id, model, text, add_special, parse_special)
 };
 
 struct Detokenize {
@@ -156,14 +158,14 @@ struct Detokenize {
   std::string model;
   std::vector<uint32_t> tokens;
   bool special = false;
-  ELLM_MESSAGE(5, id, model, tokens, special)
+  ELLM_MESSAGE("detokenize", 5, id, model, tokens, special)
 };
 
 /// Renders the model's chat template over a JSON object of variables (see `ellm template`).
 struct RenderTemplate {
   uint32_t id = 0;
   std::string model, variables;
-  ELLM_MESSAGE(6, id, model, variables)
+  ELLM_MESSAGE("render_template", 6, id, model, variables)
 };
 
 /// Log-probabilities of a text's own tokens.
@@ -173,25 +175,25 @@ struct Score {
   std::vector<uint32_t> tokens;
   bool use_tokens = false;
   uint32_t top = 0;                                         // the K best at every position
-  ELLM_MESSAGE(7, id, model, text, tokens, use_tokens, top)
+  ELLM_MESSAGE("score", 7, id, model, text, tokens, use_tokens, top)
 };
 
 struct Cancel {
   uint32_t id = 0;
   uint32_t target = 0;                                      // id of a request on this connection
-  ELLM_MESSAGE(8, id, target)
+  ELLM_MESSAGE("cancel", 8, id, target)
 };
 
 struct Status {
   uint32_t id = 0;
-  ELLM_MESSAGE(9, id)
+  ELLM_MESSAGE("status", 9, id)
 };
 
 struct Models {
   uint32_t id = 0;
   ModelsAction action = ModelsAction::list;
   std::string name;                                         // a name in the models directory or a path (load, unload)
-  ELLM_MESSAGE(10, id, action, name)
+  ELLM_MESSAGE("models", 10, id, action, name)
 };
 
 // replies and events
@@ -201,7 +203,7 @@ struct Token {
   std::string text;                                         // whole characters; may be empty
   std::vector<uint32_t> tokens;
   std::vector<TokenLogprob> logprobs;
-  ELLM_MESSAGE(32, id, text, tokens, logprobs)
+  ELLM_MESSAGE("token", 32, id, text, tokens, logprobs)
 };
 
 struct Done {
@@ -211,7 +213,7 @@ struct Done {
   uint64_t seed = 0;
   Usage usage;
   Timings timings;
-  ELLM_MESSAGE(33, id, finish_reason, model, seed, usage, timings)
+  ELLM_MESSAGE("done", 33, id, finish_reason, model, seed, usage, timings)
 };
 
 struct Error {
@@ -219,20 +221,20 @@ struct Error {
   ErrorCode code = ErrorCode::internal;
   std::string message;
   uint32_t retry_after_ms = 0;
-  ELLM_MESSAGE(34, id, code, message, retry_after_ms)
+  ELLM_MESSAGE("error", 34, id, code, message, retry_after_ms)
 };
 
 struct TokenizeReply {
   uint32_t id = 0;
   std::vector<uint32_t> tokens;
   std::vector<std::string> pieces;                          // bytes of each token
-  ELLM_MESSAGE(35, id, tokens, pieces)
+  ELLM_MESSAGE("tokenize_reply", 35, id, tokens, pieces)
 };
 
 struct TextReply {                                          // to Detokenize and RenderTemplate
   uint32_t id = 0;
   std::string text;
-  ELLM_MESSAGE(36, id, text)
+  ELLM_MESSAGE("text_reply", 36, id, text)
 };
 
 /// Sent in pieces, in order; `last` closes the request.
@@ -243,7 +245,7 @@ struct ScoreReply {
   std::vector<std::vector<std::pair<uint32_t, float>>> top; // one list per position
   bool last = false;
   Usage usage;
-  ELLM_MESSAGE(37, id, tokens, log_probs, top, last, usage)
+  ELLM_MESSAGE("score_reply", 37, id, tokens, log_probs, top, last, usage)
 };
 
 struct StatusReply {
@@ -256,19 +258,19 @@ struct StatusReply {
   uint32_t running = 0, queued = 0, connections = 0;
   uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0;
   std::vector<std::string> warnings;
-  ELLM_MESSAGE(38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
+  ELLM_MESSAGE("status_reply", 38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
                prompt_tokens, completion_tokens, warnings)
 };
 
 struct ModelsReply {
   uint32_t id = 0;
   std::vector<ModelInfo> models;
-  ELLM_MESSAGE(39, id, models)
+  ELLM_MESSAGE("models_reply", 39, id, models)
 };
 
 struct Ok {                                                 // to Cancel
   uint32_t id = 0;
-  ELLM_MESSAGE(40, id)
+  ELLM_MESSAGE("ok", 40, id)
 };
 
 /// Every message there is: decoding, dispatch and the golden test go by this list.
