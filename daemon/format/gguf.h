@@ -28,19 +28,25 @@ struct TensorType {
   uint32_t block_bytes;
 };
 const TensorType* find_tensor_type(uint32_t id);
+std::span<const TensorType> tensor_types();
 
 struct Tensor {
   std::string name;
   const TensorType* type;
   std::vector<uint64_t> dims;        // fastest first: dims[0] is the row length
-  std::span<const std::byte> data;   // in the mapped file
+  std::span<const std::byte> data;   // in the mapped file, aligned to 8 or more
   uint64_t elements() const;
   uint64_t rows() const { return elements() / dims[0]; }
 };
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+const char* value_type_name(ValueType type);   // "u32", "bool"
 
-/// A metadata value; arrays keep their elements packed as they lie in the file.
+/// Text of a file as it may stand in a message: 'in quotes', unprintable bytes escaped, cut after 80.
+std::string quoted(std::string_view text);
+
+/// A metadata value; arrays keep their elements packed as they lie in the file. The bytes are a private copy: they stay
+/// valid and unchanged whatever happens to the file.
 struct Value {
   ValueType type;
   ValueType element_type{};              // of an array
@@ -75,6 +81,11 @@ class Gguf {
   uint64_t get_uint(std::string_view key) const;
   double get_float(std::string_view key) const;
   std::string_view get_string(std::string_view key) const;
+
+  /// Throws when a part's length or time of change is no longer what it was at open(). Tensor data is read through a
+  /// mapping: a loader calls this after it has copied the weights. (A file that is cut short while it is mapped raises
+  /// SIGBUS at the first touch of a lost page; files are to be replaced by renaming, never overwritten.)
+  void check_unchanged() const;
 
   /// An error that names this file: "FILE: text".
   [[nodiscard]] FormatError error(const std::string& text) const;
