@@ -65,7 +65,8 @@ TEST(Golden, EveryMessageHasTheCommittedBytes) {
       EXPECT_EQ(std::get<Message>(decoded).index(), sample.index()) << name;
     }
     // After a field was appended: ELLM_WRITE_GOLDEN=1 codec_test, and commit the new edition beside the old ones.
-    if (getenv("ELLM_WRITE_GOLDEN") && latest != encode_frame(sample)) write_hex(golden_path(name, edition), encode_frame(sample));
+    if (getenv("ELLM_WRITE_GOLDEN") && latest != encode_frame(sample))
+      write_hex(golden_path(name, edition), latest = encode_frame(sample));
     ASSERT_FALSE(latest.empty()) << golden_path(name, 1) << " is missing";
     ASSERT_EQ(encode_frame(sample), latest) << name;
     EXPECT_TRUE(same_message(decode(std::string_view(latest).substr(4)), sample)) << name;
