@@ -131,6 +131,12 @@ uint64_t Gguf::file_bytes() const {
   return bytes;
 }
 
+std::vector<std::string> Gguf::part_paths() const {
+  std::vector<std::string> paths;
+  for (const GgufPart& part : impl_->parts) paths.push_back(part.file.path());
+  return paths;
+}
+
 const Value* Gguf::find(std::string_view key) const {
   const size_t* at = find_in(impl_->keys, key);
   return at ? &values()[*at].second : nullptr;

@@ -63,6 +63,7 @@ class Gguf {
   const std::string& path() const;
   uint32_t version() const;
   uint64_t file_bytes() const;       // all parts
+  std::vector<std::string> part_paths() const;   // the file, or all files of a split model in order
   const std::vector<std::pair<std::string, Value>>& values() const;   // in file order, the first part's
   const std::vector<Tensor>& tensors() const;
 

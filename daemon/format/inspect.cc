@@ -67,6 +67,19 @@ std::vector<TypeShare> weight_types(const Gguf& file) {
   return shares;
 }
 
+std::string describe_weight_types(const Gguf& file) {
+  const std::vector<TypeShare> shares = weight_types(file);
+  uint64_t total = 0;
+  for (const TypeShare& share : shares) total += share.bytes;
+  std::string text;
+  for (const TypeShare& share : shares) {
+    const auto percent = static_cast<unsigned>(100.0 * static_cast<double>(share.bytes) / static_cast<double>(total) + 0.5);
+    if (percent == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::string(share.type->name) + " " + std::to_string(percent) + " %";
+  }
+  return text;
+}
+
 uint64_t parameter_count(const Gguf& file) {
   uint64_t count = 0;
   for (const Tensor& tensor : file.tensors())

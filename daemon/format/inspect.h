@@ -16,6 +16,9 @@ struct TypeShare {
 /// Largest share of bytes first.
 std::vector<TypeShare> weight_types(const Gguf& file);
 
+/// The same on one line: "Q4_K 78 %, Q6_K 22 %" of the bytes; types below half a percent are left out.
+std::string describe_weight_types(const Gguf& file);
+
 /// Elements of all tensors but tables that are no weights (rope_freqs, rope_factors_*).
 uint64_t parameter_count(const Gguf& file);
 

@@ -1,0 +1,15 @@
+// Where things are, for client and daemon alike (defaults; every one can be overridden).
+#pragma once
+#include <string>
+
+namespace ellm::client {
+
+/// Where a client looks for the daemon: $ELLM_SOCKET, else the first that exists of $XDG_RUNTIME_DIR/ellm/ellmd.sock and
+/// /run/ellm/ellmd.sock, else the last of the two that could be.
+std::string default_socket_path();
+
+/// /var/lib/ellm/models where it exists and this process may write there, else $XDG_DATA_HOME/ellm/models
+/// (~/.local/share/ellm/models).
+std::string models_directory();
+
+}  // namespace ellm::client
