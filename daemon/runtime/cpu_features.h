@@ -1,5 +1,6 @@
 // What this CPU and its operating system can execute (CPUID with XCR0). Pure; any thread.
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace ellm::runtime {
@@ -12,6 +13,14 @@ struct CpuFeatures {
   bool runs_avx2() const { return avx2 && fma && f16c; }
   bool runs_avx512() const { return runs_avx2() && avx512f && avx512bw && avx512dq && avx512vl && avx512_vnni; }
 };
+
+/// What the processor answers: CPUID registers, and the state components that the operating system saves (XCR0).
+struct CpuidAnswers {
+  uint32_t leaf1_ecx = 0, leaf7_ebx = 0, leaf7_ecx = 0;   // leaf 7: subleaf 0
+  uint64_t xcr0 = 0;                                      // 0 without OSXSAVE
+};
+/// The verdict on them, without the model's name.
+CpuFeatures features_of(const CpuidAnswers& answers);
 
 CpuFeatures detect_cpu();
 

@@ -16,7 +16,8 @@ std::optional<MemoryPolicy> parse_memory_policy(const std::string& text);
 
 class Region {
  public:
-  /// Maps `bytes` (zeroed, 64-byte aligned at least, excluded from core dumps). Throws std::bad_alloc with no effect.
+  /// Maps `bytes` (zeroed, 64-byte aligned at least, excluded from core dumps; resident once touched). 0 bytes: an
+  /// empty region. Throws std::bad_alloc with no effect.
   static Region map(size_t bytes, MemoryPolicy policy);
   Region() = default;
   Region(Region&& other) noexcept;
@@ -25,12 +26,16 @@ class Region {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  /// The errno for which the kernel refused the policy (container runtimes forbid mbind), 0 if it is in force. The
+  /// memory is good in either case, its place is then the kernel's choice.
+  int policy_error() const { return policy_error_; }
   /// mlock. On failure returns what limits it and how to raise it, for one warning line.
   std::optional<std::string> lock();
 
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int policy_error_ = 0;
 };
 
 /// Bytes that a new allocation can take without swapping: MemAvailable within the cgroup's limit.

@@ -30,21 +30,24 @@ class Worker {
 
  private:
   friend class WorkerPool;
-  Worker(WorkerPool& pool, uint32_t index, uint32_t count) : pool_(pool), index_(index), count_(count) {}
+  Worker(WorkerPool& pool, uint32_t index, uint32_t count, uint32_t phase)
+      : pool_(pool), index_(index), count_(count), phase_(phase) {}
   WorkerPool& pool_;
-  uint32_t index_, count_;
+  uint32_t index_, count_, phase_;
 };
 
 class WorkerPool {
  public:
-  /// `threads` workers, the caller of run() being the first; the others are started now and pinned to the topology's
-  /// cores in turn if `pin`. More threads than cores is allowed (they are then not pinned).
+  /// `threads` workers (at least 1), the caller of run() being the first; the others are started now and pinned to the
+  /// topology's cores in turn if `pin`; the caller is pinned to the first core by its first run(), until the pool is
+  /// destroyed. More threads than cores is allowed: nobody is pinned then. Throws std::system_error.
   WorkerPool(const Topology& topology, uint32_t threads, bool pin = true);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
 
   uint32_t size() const;
-  /// Runs `job` on every worker, the calling thread included, and returns when all are done. Not reentrant.
+  /// Runs `job` on every worker, the calling thread included, and returns when all are done. Not reentrant. Between
+  /// runs the workers spin for a moment, then sleep.
   /// `job` must not throw.
   void run(const std::function<void(Worker&)>& job);
 
