@@ -1,10 +1,155 @@
-// Matrix products of the scalar level.
+// Matrix products of the scalar level: the specification, in the order of HACKING.md's fixed-order rule.
+#include <math.h>
+#include <string.h>
+
+#include "kernels/blocks.h"
+#include "kernels/panel_layout.h"
 #include "kernels/scalar/level.h"
 
 namespace ellm::kernels::scalar {
+namespace {
 
-void matmul(const MatmulArgs&) noexcept {}
-void pack_q8(const Activations&, uint32_t, const float*, uint32_t, uint32_t) noexcept {}
-void pack_f32(const Activations&, uint32_t, const float*, uint32_t, uint32_t) noexcept {}
+/// A block of a panel: 16 rows, 32 columns. Scales of columns 0…15 and 16…31 (equal but for Q6_K).
+struct Block {
+  int16_t w[kBlock][kPanelRows];   // offset included
+  float d[2][kPanelRows];
+  float m[kPanelRows];
+};
+
+void read_block(const PanelMatrix& w, const std::byte* panel, uint32_t block, Block& out) {
+  const int offset = quant_layout(w.type).offset();
+  for (uint32_t r = 0; r < kPanelRows; ++r) {
+    const LaneBlock lane = read_lane(w.type, panel, block, r);
+    const LaneScales scales = lane_scales(w.type, lane);
+    out.d[0][r] = scales.d[0];
+    out.d[1][r] = scales.d[1];
+    out.m[r] = scales.m;
+    for (uint32_t c = 0; c < kBlock; ++c) {
+      out.w[c][r] = static_cast<int16_t>(static_cast<int>(lane.code[c / 4] >> (c % 4 * 8) & 255) - offset);
+    }
+  }
+}
+
+/// acc += weights * q over `n` columns that share a scale.
+void add_group(const int16_t (*w)[kPanelRows], const float* d, const int8_t* q, float scale, uint32_t n, float* acc) {
+  int32_t dot[kPanelRows] = {};
+  for (uint32_t c = 0; c < n; ++c) {
+    for (uint32_t r = 0; r < kPanelRows; ++r) dot[r] += w[c][r] * q[c];
+  }
+  for (uint32_t r = 0; r < kPanelRows; ++r) acc[r] = fmaf(static_cast<float>(dot[r]), d[r] * scale, acc[r]);
+}
+
+/// The quantised product of one panel with a tile of tokens.
+void multiply_quantised(const MatmulArgs& a, const std::byte* panel, TokenTile tile, float (*acc)[kPanelRows]) {
+  const Activations& x = a.x;
+  const bool halves = a.w.type == WeightType::q6_k, minimum = quant_layout(a.w.type).has_minimum;
+  const size_t values = size_t{tile.first} * x.padded_cols(), scales = size_t{tile.first} * x.blocks();
+  Block block;
+  for (uint32_t b = 0; b < x.blocks(); ++b) {
+    read_block(a.w, panel, b, block);
+    for (uint32_t t = 0; t < tile.width; ++t) {
+      const size_t i = scales + size_t{b} * tile.width + t;
+      const int8_t* q = x.q + values + (size_t{b} * tile.width + t) * kBlock;
+      if (halves) {
+        add_group(block.w, block.d[0], q, x.scale[i], 16, acc[t]);
+        add_group(block.w + 16, block.d[1], q + 16, x.scale[i], 16, acc[t]);
+      } else {
+        add_group(block.w, block.d[0], q, x.scale[i], kBlock, acc[t]);
+      }
+      if (!minimum) continue;
+      for (uint32_t r = 0; r < kPanelRows; ++r) acc[t][r] = fmaf(block.m[r], x.scaled_sum[i], acc[t][r]);
+    }
+  }
+}
+
+/// The float product: four accumulators per lane.
+void multiply_floats(const MatmulArgs& a, const std::byte* panel, TokenTile tile, float (*acc)[kPanelRows]) {
+  const Activations& x = a.x;
+  const size_t size = block_shape(a.w.type).bytes;
+  float part[kTokenTile][4][kPanelRows] = {};
+  for (uint32_t c = 0; c < x.padded_cols(); ++c) {
+    float w[kPanelRows];
+    dequantize(a.w.type, panel + size_t{c} * kPanelRows * size, kPanelRows, w);
+    const float* column = x.f32 + size_t{tile.first} * x.padded_cols() + size_t{c / kBlock} * tile.width * kBlock + c % kBlock;
+    for (uint32_t t = 0; t < tile.width; ++t) {
+      float* sum = part[t][c % 4];
+      for (uint32_t r = 0; r < kPanelRows; ++r) sum[r] = fmaf(w[r], column[t * kBlock], sum[r]);
+    }
+  }
+  for (uint32_t t = 0; t < tile.width; ++t) {
+    for (uint32_t r = 0; r < kPanelRows; ++r) acc[t][r] = (part[t][0][r] + part[t][1][r]) + (part[t][2][r] + part[t][3][r]);
+  }
+}
+
+void write_tile(const MatmulArgs& a, uint32_t panel, TokenTile tile, const float (*acc)[kPanelRows]) {
+  const uint32_t row = panel * kPanelRows, left = a.w.rows - row, rows = left < kPanelRows ? left : kPanelRows;
+  for (uint32_t t = 0; t < tile.width; ++t) {
+    float* out = a.out + (tile.first + t) * a.out_stride + row;
+    for (uint32_t r = 0; r < rows; ++r) {
+      float v = acc[t][r];
+      if (a.bias != nullptr) v += a.bias[row + r];
+      if (a.accumulate) v += out[r];
+      out[r] = v;
+    }
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& a) noexcept {
+  for (uint32_t p = a.first_panel; p < a.last_panel; ++p) {
+    const std::byte* panel = a.w.data + p * a.w.panel_bytes;
+    for (TokenTile tile{0, 0}; tile.first < a.x.rows; tile.first += tile.width) {
+      tile.width = tile_width(tile.first, a.x.rows);
+      float acc[kTokenTile][kPanelRows] = {};
+      if (is_quantised(a.w.type)) {
+        multiply_quantised(a, panel, tile, acc);
+      } else {
+        multiply_floats(a, panel, tile, acc);
+      }
+      write_tile(a, p, tile, acc);
+    }
+  }
+}
+
+void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+  const TokenTile tile = tile_of(row, dst.rows);
+  for (uint32_t b = first_block; b < last_block; ++b) {
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    const size_t i = size_t{tile.first} * dst.blocks() + in_tile;
+    int8_t* q = dst.q + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
+    const uint32_t left = dst.cols - b * kBlock, n = left < kBlock ? left : kBlock;
+    float a = 0;
+    for (uint32_t c = 0; c < n; ++c) {
+      const float v = fabsf(x[b * kBlock + c]);
+      a = v > a ? v : a;   // NaN counts as nothing
+    }
+    const bool zero = a < 1e-30f;
+    const float factor = zero ? 0 : 127 / a;
+    int32_t sum[2] = {0, 0};
+    for (uint32_t c = 0; c < kBlock; ++c) {
+      float v = c < n && !zero ? x[b * kBlock + c] * factor : 0;
+      v = v > -127 ? v : -127;   // NaN becomes -127
+      v = v < 127 ? v : 127;
+      q[c] = static_cast<int8_t>(lrintf(v));
+      sum[c / 16] += q[c];
+    }
+    dst.scale[i] = zero ? 0 : a / 127;
+    dst.minus_sum16[2 * i] = -sum[0];
+    dst.minus_sum16[2 * i + 1] = -sum[1];
+    dst.minus_sum[i] = -(sum[0] + sum[1]);
+    dst.scaled_sum[i] = dst.scale[i] * static_cast<float>(sum[0] + sum[1]);
+  }
+}
+
+void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+  const TokenTile tile = tile_of(row, dst.rows);
+  for (uint32_t b = first_block; b < last_block; ++b) {
+    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + (size_t{b} * tile.width + (row - tile.first)) * kBlock;
+    const uint32_t left = dst.cols - b * kBlock, n = left < kBlock ? left : kBlock;
+    memcpy(to, x + size_t{b} * kBlock, n * sizeof(float));
+    for (uint32_t c = n; c < kBlock; ++c) to[c] = 0;
+  }
+}
 
 }  // namespace ellm::kernels::scalar
