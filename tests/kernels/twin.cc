@@ -1,0 +1,188 @@
+#include "tests/kernels/twin.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace ellm::twin {
+namespace {
+
+uint8_t u8(const std::byte* p) { return std::to_integer<uint8_t>(*p); }
+int i8(const std::byte* p) { return static_cast<int8_t>(u8(p)); }
+
+double half(const std::byte* p) {
+  const int bits = u8(p) | u8(p + 1) << 8;
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == 31) return fraction != 0 ? NAN : sign * INFINITY;
+  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+}
+float f(const std::byte* p) { return static_cast<float>(half(p)); }
+
+size_t row_bytes(WeightType t, uint32_t cols) {
+  switch (t) {
+    case WeightType::f32: return cols * 4;
+    case WeightType::f16:
+    case WeightType::bf16: return cols * 2;
+    case WeightType::q8_0: return cols / 32 * 34;
+    case WeightType::q4_0: return cols / 32 * 18;
+    case WeightType::q4_1: return cols / 32 * 20;
+    case WeightType::q5_0: return cols / 32 * 22;
+    case WeightType::q5_1: return cols / 32 * 24;
+    case WeightType::q4_k: return cols / 256 * 144;
+    case WeightType::q6_k: return cols / 256 * 210;
+  }
+  return 0;
+}
+
+/// Weight `c` of a quantised row: w = d * q + m, m as it is added.
+struct Weight {
+  int q;
+  float d, m;
+};
+
+int nibble(const std::byte* p, uint32_t i) { return i < 16 ? u8(p + i) & 15 : u8(p + i - 16) >> 4; }
+int fifth_bit(const std::byte* p, uint32_t i) { return u8(p + i / 8) >> (i % 8) & 1; }
+
+Weight q4_k(const std::byte* s, uint32_t c) {
+  const uint32_t block = c / 32, in_pair = c % 64;
+  const std::byte* packed = s + 4;
+  int sc, mn;
+  if (block < 4) {
+    sc = u8(packed + block) & 63;
+    mn = u8(packed + block + 4) & 63;
+  } else {
+    sc = (u8(packed + block + 4) & 15) + 16 * (u8(packed + block - 4) >> 6);
+    mn = (u8(packed + block + 4) >> 4) + 16 * (u8(packed + block) >> 6);
+  }
+  const int byte = u8(s + 16 + c / 64 * 32 + in_pair % 32);
+  return {in_pair < 32 ? byte & 15 : byte >> 4, static_cast<float>(half(s) * sc), -static_cast<float>(half(s + 2) * mn)};
+}
+
+Weight q6_k(const std::byte* s, uint32_t c) {
+  const uint32_t h = c / 128, r = c % 128, quarter = r / 32, l = r % 32;
+  const int low_byte = u8(s + h * 64 + l + (quarter % 2) * 32);
+  const int low = quarter < 2 ? low_byte & 15 : low_byte >> 4;
+  const int high = u8(s + 128 + h * 32 + l) >> (2 * quarter) & 3;
+  return {low + 16 * high - 32, static_cast<float>(half(s + 208) * i8(s + 192 + c / 16)), 0};
+}
+
+Weight weight(WeightType t, const std::byte* row, uint32_t col) {
+  const uint32_t b = col / 32, c = col % 32;
+  const std::byte* p = row + row_bytes(t, 32) * b;
+  switch (t) {
+    case WeightType::q8_0: return {i8(p + 2 + c), f(p), 0};
+    case WeightType::q4_0: return {nibble(p + 2, c) - 8, f(p), 0};
+    case WeightType::q4_1: return {nibble(p + 4, c), f(p), f(p + 2)};
+    case WeightType::q5_0: return {nibble(p + 6, c) + 16 * fifth_bit(p + 2, c) - 16, f(p), 0};
+    case WeightType::q5_1: return {nibble(p + 8, c) + 16 * fifth_bit(p + 4, c), f(p), f(p + 2)};
+    case WeightType::q4_k: return q4_k(row + col / 256 * 144, col % 256);
+    default: return q6_k(row + col / 256 * 210, col % 256);
+  }
+}
+
+bool has_minimum(WeightType t) { return t == WeightType::q4_1 || t == WeightType::q5_1 || t == WeightType::q4_k; }
+
+float float_weight(WeightType t, const std::byte* row, uint32_t c) {
+  float v;
+  if (t == WeightType::f16) return f(row + 2 * c);
+  if (t == WeightType::f32) {
+    std::memcpy(&v, row + 4 * c, 4);
+  } else {
+    const uint32_t bits = static_cast<uint32_t>(u8(row + 2 * c)) << 16 | static_cast<uint32_t>(u8(row + 2 * c + 1)) << 24;
+    std::memcpy(&v, &bits, 4);
+  }
+  return v;
+}
+
+void put_half(std::byte* p, double v) {   // |v| < 0.06, a multiple of 2^-20 below 2^-10, rounded by construction
+  const bool negative = v < 0;
+  int exponent;
+  const double fraction = std::frexp(std::fabs(v), &exponent);
+  int bits = 0;
+  if (v != 0 && exponent > -14) bits = (exponent + 14) << 10 | (static_cast<int>(fraction * 2048) & 1023);
+  p[0] = static_cast<std::byte>(bits & 255);
+  p[1] = static_cast<std::byte>(bits >> 8 | (negative ? 0x80 : 0));
+}
+
+}  // namespace
+
+std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols, std::mt19937& rng) {
+  std::vector<std::byte> data(rows * row_bytes(type, cols));
+  std::uniform_real_distribution<double> scale(-0.05, 0.05);
+  if (!kernels::is_quantised(type)) {
+    const size_t size = row_bytes(type, 1);
+    for (size_t i = 0; i < data.size() / size; ++i) {
+      const float v = static_cast<float>(scale(rng));
+      if (type == WeightType::f16) put_half(&data[2 * i], v);
+      if (type == WeightType::f32) std::memcpy(&data[4 * i], &v, 4);
+      if (type == WeightType::bf16) std::memcpy(&data[2 * i], reinterpret_cast<const char*>(&v) + 2, 2);
+    }
+    return data;
+  }
+  for (std::byte& b : data) b = static_cast<std::byte>(rng());
+  const bool k = type == WeightType::q4_k || type == WeightType::q6_k;
+  const size_t block = row_bytes(type, k ? 256 : 32);
+  for (size_t i = 0; i < data.size(); i += block) {
+    std::byte* p = &data[i + (type == WeightType::q6_k ? 208 : 0)];
+    put_half(p, rng() % 17 == 0 ? 0 : scale(rng));
+    if (has_minimum(type)) put_half(p + 2, scale(rng));
+  }
+  return data;
+}
+
+Token quantise(const std::vector<float>& x) {
+  const size_t blocks = (x.size() + 31) / 32;
+  Token t{std::vector<int8_t>(blocks * 32), std::vector<float>(blocks), std::vector<int32_t>(blocks)};
+  for (size_t b = 0; b < blocks; ++b) {
+    float most = 0;
+    for (size_t c = b * 32; c < x.size() && c < b * 32 + 32; ++c) most = std::fmax(most, std::fabs(x[c]));
+    if (most < 1e-30f) continue;
+    t.scale[b] = most / 127.0f;
+    for (size_t c = b * 32; c < x.size() && c < b * 32 + 32; ++c) {
+      const float q = std::nearbyint(x[c] * (127.0f / most));
+      t.q[c] = static_cast<int8_t>(std::fmin(127.0f, std::fmax(-127.0f, q)));
+      t.sum[b] += t.q[c];
+    }
+  }
+  return t;
+}
+
+float dot(WeightType type, const std::byte* row, uint32_t cols, const std::vector<float>& x, const Token& token) {
+  if (!kernels::is_quantised(type)) {
+    float a[4] = {0, 0, 0, 0};
+    for (uint32_t c = 0; c < cols; ++c) a[c % 4] = std::fma(float_weight(type, row, c), x[c], a[c % 4]);
+    for (uint32_t c = cols; c % 32 != 0; ++c) a[c % 4] = std::fma(0.0f, 0.0f, a[c % 4]);
+    return (a[0] + a[1]) + (a[2] + a[3]);
+  }
+  const uint32_t group = type == WeightType::q6_k ? 16 : 32;
+  float acc = 0;
+  for (uint32_t b = 0; b < cols / 32; ++b) {
+    for (uint32_t first = b * 32; first < b * 32 + 32; first += group) {
+      int64_t sum = 0;
+      for (uint32_t c = first; c < first + group; ++c) sum += weight(type, row, c).q * token.q[c];
+      const float scale = weight(type, row, first).d * token.scale[b];
+      acc = std::fma(static_cast<float>(sum), scale, acc);
+    }
+    if (has_minimum(type)) {
+      const float scaled_sum = token.scale[b] * static_cast<float>(token.sum[b]);
+      acc = std::fma(weight(type, row, b * 32).m, scaled_sum, acc);
+    }
+  }
+  return acc;
+}
+
+std::vector<float> weights(WeightType type, const std::byte* row, uint32_t cols) {
+  std::vector<float> w(cols);
+  for (uint32_t c = 0; c < cols; ++c) {
+    if (!kernels::is_quantised(type)) {
+      w[c] = float_weight(type, row, c);
+    } else {
+      const Weight v = weight(type, row, c);
+      const float product = v.d * static_cast<float>(v.q);
+      w[c] = has_minimum(type) ? product + v.m : product;
+    }
+  }
+  return w;
+}
+
+}  // namespace ellm::twin
