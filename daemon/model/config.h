@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/format/gguf.h"
+#include "kernels/weight_type.h"
 
 namespace ellm::model {
 
@@ -41,5 +42,8 @@ struct ModelConfig {
 /// unknown architecture, a missing or impossible value, a missing or misshapen tensor, a weight type that the kernels
 /// lack; each named with what was expected.
 ModelConfig read_config(const format::Gguf& file);
+
+/// The kernels' name for a file's type; absent where the kernels cannot compute on it.
+std::optional<kernels::WeightType> weight_type(const format::TensorType& type);
 
 }  // namespace ellm::model

@@ -1,0 +1,44 @@
+// The table of architectures: which tensors a model must and may have, and how its RoPE pairs its values. A new
+// architecture is a file architecture_NAME.cc that defines its row and a line in architectures.cc. Immutable data.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ellm::model {
+
+/// What a tensor's dimension is made of.
+enum class Extent : uint8_t {
+  none,           // a vector has no rows
+  embedding,
+  vocabulary,
+  queries,        // heads * head_dim
+  keys,           // kv_heads * head_dim
+  feed_forward,
+  rope_pairs,     // rotated dimensions / 2
+};
+
+enum class Need : uint8_t { required, optional };
+
+/// A weight matrix (rows, columns), or a vector of `columns` values.
+struct TensorSpec {
+  const char* name;          // in a layer: without its "blk.N."
+  Extent columns, rows;
+  Need need;
+};
+
+struct Architecture {
+  const char* name;          // general.architecture, and the prefix of its keys
+  bool neox;                 // RoPE pairs (i, i + n/2) instead of (2i, 2i + 1)
+  std::span<const TensorSpec> model;   // once
+  std::span<const TensorSpec> layer;   // in each layer
+};
+
+/// Null where the name is unknown.
+const Architecture* find_architecture(std::string_view name);
+
+/// "llama, qwen2"
+std::string architecture_names();
+
+}  // namespace ellm::model
