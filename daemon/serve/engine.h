@@ -14,6 +14,8 @@
 
 namespace ellm::serve {
 
+struct Servable;
+
 using RequestId = uint64_t;
 
 enum class Finish : uint8_t { stop, length, cancelled, deadline };
@@ -24,6 +26,7 @@ struct EngineLimits {
   uint64_t max_queued_tokens = 16u << 20;
   uint32_t step_tokens = 512;           // token rows of one step
   uint32_t score_rows = 32;             // logits rows of one step
+  uint32_t step_ms = 250;               // prefill beside running answers is cut so that a step takes about this; 0: never
 };
 
 struct RequestStats {
@@ -31,7 +34,8 @@ struct RequestStats {
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
 
-/// What a request tells its owner. Called on the engine thread; must not block (post and return).
+/// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of on_done
+/// and on_failed comes, last. An end token is neither reported nor counted.
 struct RequestEvents {
   std::function<void(const model::Sampled&)> on_token;
   std::function<void(uint32_t first, const std::vector<float>& log_probs,
@@ -54,7 +58,7 @@ struct EngineRequest {
   RequestEvents events;
 };
 
-enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty, stopping };
+enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty, stopping, bad_token };
 
 struct RequestRow {                     // for `status`
   RequestId id;
@@ -68,11 +72,14 @@ struct ModelRow {
   std::shared_ptr<const model::Model> model;
   std::string name, kv_type;
   uint32_t pages, free_pages;
+  uint32_t context = 0;
+  bool locked = false;                  // the KV pages
 };
 
 struct EngineCounters {
   uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0, steps = 0;
   uint32_t running = 0, queued = 0;
+  double step_age_ms = 0;               // how long the present step has been running; 0 between steps
 };
 
 class Engine {
@@ -80,10 +87,14 @@ class Engine {
   Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits);
   ~Engine();                            // cancels what is left and joins the thread
 
-  /// Makes a model servable: its KV pages hold `kv_tokens` tokens. Any thread. Throws model::LoadError (no memory).
+  /// Makes a model servable: its KV pages hold `kv_tokens` tokens and are locked in memory if `lock` (a failure shows in
+  /// ModelRow::locked). Any thread. Throws model::LoadError (no memory, or the name is taken).
   void add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type, uint64_t kv_tokens,
-                 uint32_t context);
-  /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages. False: not loaded.
+                 uint32_t context, bool lock = false);
+  /// The same for whatever runs steps.
+  void add_servable(const std::string& name, Servable servable);
+  /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages; returns when that is done (a
+  /// step at most; not from a callback). False: not loaded.
   bool remove_model(const std::string& name);
   std::vector<ModelRow> models() const;
   /// The context a request of this model may use, 0 if it is not loaded.
@@ -94,9 +105,13 @@ class Engine {
   Submitted submit(EngineRequest request);
   /// Ends a request within one step, in any phase; on_done(cancelled) follows. Unknown ids are ignored.
   void cancel(RequestId id);
+  /// The same with on_done(stop): the text so far contains a stop string. Tokens may still come that were on their way.
+  void finish_early(RequestId id);
 
   std::vector<RequestRow> requests() const;
   EngineCounters counters() const;
+  /// Refuses new requests from now on.
+  void stop_accepting();
   /// Refuses new requests; true when all have ended before `timeout_ms`.
   bool drain(uint32_t timeout_ms);
 

@@ -1,0 +1,306 @@
+// See engine.h. One mutex guards what other threads touch: the requests' directory, the queues' heads and the limits. The
+// engine thread holds it only between steps, for as long as it takes to move pointers, so nobody waits for a step.
+#include "daemon/serve/engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "daemon/serve/model_queue.h"
+#include "daemon/serve/step_runner.h"
+
+namespace ellm::serve {
+namespace {
+
+class ForwardRunner : public StepRunner {
+ public:
+  ForwardRunner(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool,
+                shm::KvPages& kv, const EngineLimits& limits)
+      : forward_(std::move(model), kernels, pool, kv, limits.step_tokens, limits.max_running + limits.score_rows) {}
+  std::span<const float> step(std::span<const model::Chunk> chunks) override { return forward_.step(chunks); }
+  uint32_t max_rows() const override { return forward_.max_rows(); }
+  uint32_t max_logits() const override { return forward_.max_logits(); }
+  uint32_t vocabulary() const override { return forward_.vocabulary(); }
+
+ private:
+  model::ForwardPass forward_;
+};
+
+}  // namespace
+
+struct Engine::Impl : ModelQueue::Listener {
+  Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l) : kernels(k), pool(p), limits(l) {}
+
+  struct Entry {
+    std::shared_ptr<ModelQueue> queue;
+    bool removing = false;
+  };
+
+  const kernels::KernelSet& kernels;
+  runtime::WorkerPool& pool;
+  const EngineLimits limits;
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;                 // the engine thread: there is something to do
+  mutable std::condition_variable changed;      // the others: a model went, a request ended
+  std::map<std::string, Entry> models;
+  std::map<RequestId, std::shared_ptr<Sequence>> requests;
+  std::vector<std::shared_ptr<Sequence>> incoming;
+  bool ending_raised = false, stopping = false, quit = false;
+  RequestId next_id = 1;
+  uint64_t queued_tokens = 0;
+  EngineCounters counters;
+  Clock::time_point step_start{};
+  std::thread thread;
+
+  void admitted(const Sequence& sequence) override {
+    std::lock_guard lock(mutex);
+    --counters.queued;
+    ++counters.running;
+    queued_tokens -= sequence.prompt_tokens;
+  }
+
+  void ended(const Sequence& sequence, bool served) override {
+    std::lock_guard lock(mutex);
+    if (sequence.phase.load(std::memory_order_relaxed) == Phase::queued) {
+      --counters.queued;
+      queued_tokens -= sequence.prompt_tokens;
+    } else {
+      --counters.running;
+    }
+    if (served) ++counters.served;
+    counters.prompt_tokens += std::min(sequence.computed, sequence.prompt_tokens);
+    counters.completion_tokens += sequence.completion.load(std::memory_order_relaxed);
+    requests.erase(sequence.id);
+    if (requests.empty()) changed.notify_all();
+  }
+
+  Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
+  void end(RequestId id, Sequence::Ending how);
+  void loop();
+  bool take(bool idle);
+  std::vector<std::shared_ptr<ModelQueue>> queues() const;
+  void remove_marked();
+};
+
+/// Under the mutex. `limit`: tokens at which the request will end.
+Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) const {
+  if (stopping || quit) return Refusal::stopping;
+  const auto found = models.find(request.model);
+  if (found == models.end() || found->second.removing) return Refusal::unknown_model;
+  const Servable& servable = found->second.queue->servable();
+  const uint64_t tokens = request.tokens.size();
+  if (tokens == 0) return Refusal::empty;
+  if (tokens + (request.score ? 0 : 1) > servable.context) return Refusal::too_long;
+  if (counters.queued >= limits.max_queued || queued_tokens + tokens > limits.max_queued_tokens) return Refusal::queue_full;
+  const uint64_t wanted = request.max_tokens == 0 ? servable.context : tokens + request.max_tokens;
+  limit = static_cast<uint32_t>(std::min<uint64_t>(wanted, servable.context));
+  return Refusal::none;
+}
+
+void Engine::Impl::end(RequestId id, Sequence::Ending how) {
+  std::lock_guard lock(mutex);
+  const auto found = requests.find(id);
+  if (found == requests.end()) return;
+  found->second->end(how);
+  ending_raised = true;
+  wake.notify_one();
+}
+
+/// Waits for work if `idle`, then hands the queues what came in since the last step. False: the engine ends.
+bool Engine::Impl::take(bool idle) {
+  std::unique_lock lock(mutex);
+  step_start = {};
+  const auto removing = [&] {
+    return std::any_of(models.begin(), models.end(), [](const auto& m) { return m.second.removing; });
+  };
+  if (idle) wake.wait(lock, [&] { return quit || ending_raised || !incoming.empty() || removing(); });
+  ending_raised = false;
+  for (auto& sequence : incoming) models.at(sequence->request.model).queue->enqueue(std::move(sequence));
+  incoming.clear();
+  return !quit;
+}
+
+std::vector<std::shared_ptr<ModelQueue>> Engine::Impl::queues() const {
+  std::vector<std::shared_ptr<ModelQueue>> all;
+  std::lock_guard lock(mutex);
+  for (const auto& [name, entry] : models) all.push_back(entry.queue);
+  return all;
+}
+
+void Engine::Impl::remove_marked() {
+  std::vector<std::shared_ptr<ModelQueue>> gone;
+  {
+    std::lock_guard lock(mutex);
+    for (const auto& [name, entry] : models) {
+      if (entry.removing) gone.push_back(entry.queue);
+    }
+  }
+  for (auto& queue : gone) {
+    queue->end_all(Finish::cancelled);
+    {
+      std::lock_guard lock(mutex);
+      models.erase(queue->name());
+    }
+    queue.reset();                              // frees the pages before remove_model returns
+  }
+  if (!gone.empty()) changed.notify_all();
+}
+
+void Engine::Impl::loop() {
+  for (bool idle = true; take(idle);) {
+    remove_marked();
+    idle = true;
+    for (const auto& queue : queues()) {        // the models take turns, a step each
+      queue->sweep_and_admit();
+      if (!queue->has_running()) continue;
+      {
+        std::lock_guard lock(mutex);
+        step_start = Clock::now();
+        ++counters.steps;
+      }
+      queue->step();
+      idle = false;
+    }
+  }
+  for (const auto& queue : queues()) queue->end_all(Finish::cancelled);
+}
+
+Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits)
+    : impl_(std::make_unique<Impl>(kernels, pool, limits)) {
+  impl_->thread = std::thread([this] { impl_->loop(); });
+}
+
+Engine::~Engine() {
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->quit = true;
+    impl_->wake.notify_one();
+  }
+  impl_->thread.join();
+}
+
+void Engine::add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type,
+                       uint64_t kv_tokens, uint32_t context, bool lock) {
+  const model::ModelConfig& config = model->config();
+  shm::StoreOptions options;
+  options.geometry = {config.layers, config.kv_heads, config.head_dim, kv_type, kv_type};
+  options.pages = static_cast<uint32_t>(kv_tokens / shm::kPageTokens);
+  options.lock = lock;
+  Servable servable;
+  servable.model = model;
+  servable.kv_type = kv_type == shm::KvType::f16 ? "f16" : "int8";
+  servable.context = static_cast<uint32_t>(std::min<uint64_t>(context, uint64_t{options.pages} * shm::kPageTokens));
+  servable.is_end = [tokenizer = model->tokenizer()](uint32_t token) { return tokenizer->is_end(token); };
+  if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");
+  try {
+    servable.kv = shm::KvPages::create(options);
+    servable.runner = std::make_unique<ForwardRunner>(model, impl_->kernels, impl_->pool, *servable.kv, impl_->limits);
+  } catch (const std::exception& e) {
+    throw model::LoadError(name + ": cannot make room for " + std::to_string(kv_tokens) + " tokens of KV (" +
+                           std::to_string(options.geometry.page_bytes() * options.pages) + " bytes): " + e.what());
+  }
+  add_servable(name, std::move(servable));
+}
+
+void Engine::add_servable(const std::string& name, Servable servable) {
+  const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
+  servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
+  auto queue = std::make_shared<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
+  std::lock_guard lock(impl_->mutex);
+  if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {
+    throw model::LoadError("a model named '" + name + "' is loaded already");
+  }
+}
+
+bool Engine::remove_model(const std::string& name) {
+  std::unique_lock lock(impl_->mutex);
+  const auto found = impl_->models.find(name);
+  if (found == impl_->models.end() || found->second.removing) return false;
+  found->second.removing = true;
+  impl_->wake.notify_one();
+  impl_->changed.wait(lock, [&] { return !impl_->models.contains(name); });
+  return true;
+}
+
+std::vector<ModelRow> Engine::models() const {
+  std::vector<ModelRow> rows;
+  std::lock_guard lock(impl_->mutex);
+  for (const auto& [name, entry] : impl_->models) {
+    const ModelQueue& queue = *entry.queue;
+    rows.push_back({queue.servable().model, name, queue.servable().kv_type, queue.pages(), queue.free_pages(),
+                    queue.servable().context, queue.kv_locked()});
+  }
+  return rows;
+}
+
+uint32_t Engine::context(const std::string& name) const {
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->models.find(name);
+  return found == impl_->models.end() ? 0 : found->second.queue->servable().context;
+}
+
+Engine::Submitted Engine::submit(EngineRequest request) {
+  uint32_t limit = 0;
+  RequestId id = 0;
+  uint32_t vocabulary = 0;
+  {
+    std::lock_guard lock(impl_->mutex);
+    const Refusal refusal = impl_->refuse(request, limit);
+    if (refusal != Refusal::none) return {refusal, 0};
+    vocabulary = impl_->models.at(request.model).queue->servable().runner->vocabulary();
+    id = impl_->next_id++;
+  }
+  for (uint32_t token : request.tokens) {
+    if (token >= vocabulary) return {Refusal::bad_token, 0};
+  }
+  auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels);   // reads the whole prompt
+  std::lock_guard lock(impl_->mutex);
+  // Asked again: another thread may have filled the queue, removed the model or changed its context meanwhile.
+  std::swap(sequence->request.tokens, sequence->tokens);
+  const Refusal refusal = impl_->refuse(sequence->request, sequence->limit);
+  std::swap(sequence->request.tokens, sequence->tokens);
+  if (refusal != Refusal::none) return {refusal, 0};
+  ++impl_->counters.queued;
+  impl_->queued_tokens += sequence->prompt_tokens;
+  impl_->requests.emplace(id, sequence);
+  impl_->incoming.push_back(std::move(sequence));
+  impl_->wake.notify_one();
+  return {Refusal::none, id};
+}
+
+void Engine::cancel(RequestId id) { impl_->end(id, Sequence::Ending::cancel); }
+void Engine::finish_early(RequestId id) { impl_->end(id, Sequence::Ending::stop); }
+
+std::vector<RequestRow> Engine::requests() const {
+  std::vector<RequestRow> rows;
+  const auto now = Clock::now();
+  std::lock_guard lock(impl_->mutex);
+  rows.reserve(impl_->requests.size());
+  for (const auto& [id, sequence] : impl_->requests) rows.push_back(sequence->row(now));
+  return rows;
+}
+
+EngineCounters Engine::counters() const {
+  std::lock_guard lock(impl_->mutex);
+  EngineCounters counters = impl_->counters;
+  if (impl_->step_start != Clock::time_point{}) {
+    counters.step_age_ms = std::chrono::duration<double, std::milli>(Clock::now() - impl_->step_start).count();
+  }
+  return counters;
+}
+
+void Engine::stop_accepting() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->stopping = true;
+}
+
+bool Engine::drain(uint32_t timeout_ms) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->stopping = true;
+  return impl_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return impl_->requests.empty(); });
+}
+
+}  // namespace ellm::serve

@@ -1,0 +1,81 @@
+// One model's requests: waiting in the order in which they came, running, and the step that takes all running ones on
+// together. The engine thread alone calls it, but for what is marked.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/serve/sequence.h"
+#include "daemon/serve/step_runner.h"
+
+namespace ellm::serve {
+
+class ModelQueue {
+ public:
+  /// Told when a request leaves the queue for the pages, and when it has ended (before its callback runs).
+  struct Listener {
+    virtual ~Listener() = default;
+    virtual void admitted(const Sequence& sequence) = 0;
+    virtual void ended(const Sequence& sequence, bool served) = 0;
+  };
+
+  ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits, const kernels::KernelSet& kernels,
+             runtime::WorkerPool& pool, Listener& listener);
+  ~ModelQueue();
+
+  // Constant after construction, or atomic: any thread.
+  const std::string& name() const { return name_; }
+  const Servable& servable() const { return servable_; }
+  uint32_t pages() const { return total_pages_; }
+  uint32_t free_pages() const { return free_pages_.load(std::memory_order_relaxed); }
+  bool kv_locked() const { return kv_locked_; }
+
+  void enqueue(std::shared_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+  /// Ends what was cancelled since the last step, then admits from the head of the queue what the pages allow.
+  void sweep_and_admit();
+  bool has_running() const { return !running_.empty(); }
+  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+  /// One step over the running requests.
+  void step();
+  void end_all(Finish finish);
+
+ private:
+  struct Piece {               // a sequence's part in the step
+    std::shared_ptr<Sequence> sequence;
+    uint32_t rows, logits;
+    size_t first_logits = 0;   // its first row of logits
+  };
+  struct Drawn;                // what was made of a row of logits
+  using Deque = std::deque<std::shared_ptr<Sequence>>;
+
+  bool admit(Sequence& sequence);
+  void sweep(Deque& sequences);
+  std::vector<Piece> plan() const;
+  std::span<const float> run(const std::vector<Piece>& pieces);
+  std::vector<Drawn> draw(const std::vector<Piece>& pieces, std::span<const float> logits);
+  void deliver(const Piece& piece, std::span<Drawn> rows);
+  void deliver_token(Sequence& sequence, model::Sampled sampled);
+  void deliver_score(Sequence& sequence, uint32_t first, std::span<Drawn> rows);
+  void adapt(const std::vector<Piece>& pieces, double step_ms);
+  void finish(Sequence& sequence, Finish finish);
+  void fail(Sequence& sequence, const std::string& why);
+  void leave(Sequence& sequence, bool served);
+  void drop_ended();
+
+  std::string name_;
+  Servable servable_;
+  EngineLimits limits_;
+  const kernels::KernelSet& kernels_;
+  runtime::WorkerPool& pool_;
+  Listener& listener_;
+  const uint32_t total_pages_;
+  const bool kv_locked_;
+  uint32_t reserved_pages_ = 0;
+  std::atomic<uint32_t> free_pages_;
+  uint32_t prefill_rows_;      // beside decodes; follows the steps' times
+  Deque waiting_, running_;
+};
+
+}  // namespace ellm::serve

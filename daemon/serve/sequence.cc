@@ -1,0 +1,61 @@
+// See sequence.h.
+#include "daemon/serve/sequence.h"
+
+namespace ellm::serve {
+namespace {
+
+double ms_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::queued: return "queued";
+    case Phase::prefill: return "prefill";
+    case Phase::decode: return "decode";
+  }
+  return "";
+}
+
+}  // namespace
+
+Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels)
+    : id(number),
+      request(std::move(r)),
+      sampler(request.sampling, kernels),
+      tokens(std::move(request.tokens)),
+      prompt_tokens(static_cast<uint32_t>(tokens.size())),
+      limit(limit_tokens),
+      submitted(Clock::now()) {
+  if (!request.score) {
+    for (uint32_t token : tokens) sampler.accept_prompt(token);
+  }
+}
+
+void Sequence::end(Ending how) {
+  Ending none = Ending::none;
+  ending.compare_exchange_strong(none, how, std::memory_order_relaxed);
+}
+
+RequestStats Sequence::stats(Clock::time_point now) const {
+  constexpr Clock::time_point kNever{};
+  RequestStats s;
+  s.prompt_tokens = prompt_tokens;
+  s.completion_tokens = completion.load(std::memory_order_relaxed);
+  s.total_ms = ms_between(submitted, now);
+  s.queue_ms = admitted == kNever ? s.total_ms : ms_between(submitted, admitted);
+  if (admitted != kNever) s.prefill_ms = ms_between(admitted, first_token == kNever ? now : first_token);
+  if (first_token != kNever) {
+    s.ttft_ms = ms_between(submitted, first_token);
+    s.decode_ms = ms_between(first_token, last_token);
+  }
+  return s;
+}
+
+RequestRow Sequence::row(Clock::time_point now) const {
+  return {id, request.uid, request.pid, request.model, request.kind, name_of(phase.load(std::memory_order_relaxed)),
+          prompt_tokens, done.load(std::memory_order_relaxed), completion.load(std::memory_order_relaxed),
+          ms_between(submitted, now)};
+}
+
+}  // namespace ellm::serve

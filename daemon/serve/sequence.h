@@ -1,0 +1,53 @@
+// One request on its way through the engine. The engine thread owns it; other threads raise `ending` and read the
+// progress counters.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "daemon/serve/engine.h"
+#include "shm/kv_pages.h"
+
+namespace ellm::serve {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Phase : uint8_t { queued, prefill, decode };
+
+//  queued ──admitted──► prefill ──last prompt row──► decode ──► ended
+//     └───────────────────┴────── cancel, failure ────┴────────► ended
+// `computed` tokens have their K and V in `pages`; tokens [computed, size) are still to be run. A generated token is run in
+// the step after the one that drew it, so the last token of an answer never is.
+struct Sequence {
+  Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels);
+
+  RequestId id;
+  EngineRequest request;
+  model::Sampler sampler;
+  std::vector<uint32_t> tokens;         // prompt, then what was generated
+  uint32_t prompt_tokens;
+  uint32_t limit;                       // tokens at which the sequence ends
+  uint32_t computed = 0;
+  bool ended = false;
+  uint32_t reserved_pages = 0;          // counted against the model's pages from admission on
+  std::vector<shm::PageId> pages;
+  std::optional<float> carried_log_prob;  // score: of the first token of the next piece
+  Clock::time_point submitted, admitted{}, first_token{}, last_token{};
+
+  std::atomic<Phase> phase{Phase::queued};
+  std::atomic<uint32_t> done{0};        // = computed, for other threads
+  std::atomic<uint32_t> completion{0};
+  enum class Ending : uint8_t { none, cancel, stop };
+  std::atomic<Ending> ending{Ending::none};
+
+  /// Tokens whose K and V must be stored at most.
+  uint32_t kv_tokens() const { return request.score ? prompt_tokens : limit - 1; }
+  bool prefilling() const { return computed < prompt_tokens; }
+  /// The first call decides how the request ends.
+  void end(Ending how);
+  RequestStats stats(Clock::time_point now) const;
+  RequestRow row(Clock::time_point now) const;
+};
+
+}  // namespace ellm::serve
