@@ -1,0 +1,123 @@
+// Collects what the engine tells about one request, and the same answer computed without an engine.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/serve/engine.h"
+#include "tests/serve/fake_model.h"
+
+namespace ellm::serve::testing {
+
+class Answer {
+ public:
+  RequestEvents events() {
+    RequestEvents e;
+    e.on_token = [this](const model::Sampled& s) { std::lock_guard lock(mutex_); tokens.push_back(s.token); changed_.notify_all(); };
+    e.on_score = [this](uint32_t first, const std::vector<float>& log_probs, const auto& best) {
+      std::lock_guard lock(mutex_);
+      firsts.push_back(first);
+      scores.insert(scores.end(), log_probs.begin(), log_probs.end());
+      top.insert(top.end(), best.begin(), best.end());
+    };
+    e.on_done = [this](Finish f, const RequestStats& s) { end([&] { finish = f; stats = s; }); };
+    e.on_failed = [this](const std::string& why) { end([&] { failure = why; }); };
+    return e;
+  }
+  /// False after ten seconds without an end.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return ends != 0; });
+  }
+  bool wait_tokens(size_t n) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return tokens.size() >= n; });
+  }
+  bool ended() { std::lock_guard lock(mutex_); return ends != 0; }
+
+  std::vector<uint32_t> tokens, firsts;
+  std::vector<float> scores;
+  std::vector<std::vector<std::pair<uint32_t, float>>> top;
+  std::optional<Finish> finish;
+  std::optional<std::string> failure;
+  RequestStats stats;
+  int ends = 0;                      // must come to exactly one
+
+ private:
+  template <class F>
+  void end(F&& f) {
+    std::lock_guard lock(mutex_);
+    f();
+    ++ends;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+/// Greedy continuation of the fake model by hand.
+inline std::vector<uint32_t> alone(const std::vector<uint32_t>& prompt, uint32_t max_tokens, bool ignore_eos = false) {
+  uint64_t hash = 1;
+  for (uint32_t token : prompt) hash = mix(hash, token);
+  std::vector<uint32_t> out;
+  while (out.size() < max_tokens) {
+    const auto row = logits_of(hash);
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < row.size(); ++i) {
+      if (row[i] > row[best]) best = i;
+    }
+    if (best == kEnd && !ignore_eos) break;
+    out.push_back(best);
+    hash = mix(hash, best);
+  }
+  return out;
+}
+
+inline std::vector<uint32_t> prompt_of(uint32_t length, uint32_t salt) {
+  std::vector<uint32_t> tokens(length);
+  for (uint32_t i = 0; i < length; ++i) tokens[i] = 1 + static_cast<uint32_t>(mix(salt, i) % (kPoison - 1));
+  return tokens;
+}
+
+inline EngineRequest greedy(std::vector<uint32_t> tokens, uint32_t max_tokens, Answer& answer) {
+  EngineRequest r;
+  r.model = "fake";
+  r.tokens = std::move(tokens);
+  r.sampling.temperature = 0;
+  r.max_tokens = max_tokens;
+  r.ignore_eos = true;
+  r.kind = "generate";
+  r.events = answer.events();
+  return r;
+}
+
+/// An engine with the fake model on two workers.
+struct Rig {
+  explicit Rig(Fake fake = {}, EngineLimits limits = small()) : limits(limits), script(fake.script) {
+    engine = std::make_unique<Engine>(*kernels::kernel_set(kernels::Level::scalar), pool, limits);
+    engine->add_servable("fake", fake.servable());
+    pages = free();
+  }
+  ~Rig() { script->open(); }
+  static EngineLimits small() {
+    EngineLimits l;
+    l.max_running = 8;
+    l.max_queued = 64;
+    l.step_tokens = 32;
+    l.score_rows = 4;
+    l.step_ms = 0;
+    return l;
+  }
+  uint32_t free() const { return engine->models().at(0).free_pages; }
+
+  EngineLimits limits;
+  std::shared_ptr<Script> script;
+  runtime::WorkerPool pool{runtime::read_topology(), 2, false};
+  std::unique_ptr<Engine> engine;
+  uint32_t pages = 0;
+};
+
+}  // namespace ellm::serve::testing

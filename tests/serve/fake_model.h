@@ -1,0 +1,131 @@
+// A model whose logits are a hash of the tokens before them, read back from its KV pages: wrong pages, positions, orders or
+// reuse change the answer. `alone` computes the same answer without the engine.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "daemon/serve/step_runner.h"
+
+namespace ellm::serve::testing {
+
+inline constexpr uint32_t kVocabulary = 97;
+inline constexpr uint32_t kEnd = 0;
+inline constexpr uint32_t kPoison = 96;        // a prompt with it makes the step throw
+
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+  hash ^= hash >> 29;
+  return hash * 0xbf58476d1ce4e5b9ull ^ hash >> 32;
+}
+
+inline std::vector<float> logits_of(uint64_t hash) {
+  std::vector<float> row(kVocabulary);
+  for (uint32_t i = 0; i < kVocabulary; ++i) row[i] = static_cast<float>(mix(hash, i) >> 40) / 2.0e6f;   // 0 … 8.4
+  return row;
+}
+
+/// What a step was asked to do, and a gate at which steps wait while it is closed.
+struct Script {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool closed = false;
+  uint32_t waiting = 0;                        // steps that stand at the gate
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> steps;   // per chunk: first position, rows
+  std::atomic<uint32_t> delay_us{0};
+
+  void close() { std::lock_guard lock(mutex); closed = true; }
+  void open() { std::lock_guard lock(mutex); closed = false; changed.notify_all(); }
+  void await_step() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return waiting != 0; });
+  }
+  /// Lets exactly one step through the closed gate and waits for the next to arrive.
+  uint32_t passes = 0;
+  void pass_one() { std::lock_guard lock(mutex); ++passes; changed.notify_all(); }
+};
+
+class FakeRunner : public StepRunner {
+ public:
+  FakeRunner(shm::KvPages& kv, uint32_t max_rows, uint32_t max_logits, std::shared_ptr<Script> script)
+      : kv_(kv), max_rows_(max_rows), max_logits_(max_logits), script_(std::move(script)) {}
+
+  std::span<const float> step(std::span<const model::Chunk> chunks) override;
+  uint32_t max_rows() const override { return max_rows_; }
+  uint32_t max_logits() const override { return max_logits_; }
+  uint32_t vocabulary() const override { return kVocabulary; }
+
+ private:
+  uint64_t* slot(const model::Chunk& chunk, uint32_t position) {
+    return reinterpret_cast<uint64_t*>(kv_.payload(chunk.pages[position / shm::kPageTokens])) + position % shm::kPageTokens;
+  }
+
+  shm::KvPages& kv_;
+  uint32_t max_rows_, max_logits_;
+  std::shared_ptr<Script> script_;
+  std::vector<float> logits_;
+};
+
+inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chunks) {
+  {
+    std::unique_lock lock(script_->mutex);
+    auto& record = script_->steps.emplace_back();
+    for (const auto& chunk : chunks) record.emplace_back(chunk.first_position, static_cast<uint32_t>(chunk.tokens.size()));
+    ++script_->waiting;
+    script_->changed.notify_all();
+    script_->changed.wait(lock, [&] { return !script_->closed || script_->passes != 0; });
+    if (script_->closed) --script_->passes;
+    --script_->waiting;
+  }
+  if (script_->delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(script_->delay_us));
+  uint32_t rows = 0, wanted = 0;
+  std::vector<bool> used(kv_.total_pages());
+  logits_.clear();
+  for (const model::Chunk& chunk : chunks) {
+    if (chunk.tokens.empty() || chunk.logits > chunk.tokens.size()) throw std::logic_error("impossible chunk");
+    const uint32_t last = chunk.first_position + static_cast<uint32_t>(chunk.tokens.size());
+    if (chunk.pages.size() * shm::kPageTokens < last) throw std::logic_error("too few pages");
+    for (shm::PageId page : chunk.pages) {
+      if (used[page]) throw std::logic_error("a page stands twice in a step");
+      used[page] = true;
+    }
+    for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+      if (chunk.tokens[i] == kPoison) throw std::runtime_error("poisoned");
+      const uint32_t position = chunk.first_position + static_cast<uint32_t>(i);
+      const uint64_t before = position == 0 ? 1 : *slot(chunk, position - 1);
+      *slot(chunk, position) = mix(before, chunk.tokens[i]);
+      if (i + chunk.logits >= chunk.tokens.size()) {
+        const auto row = logits_of(*slot(chunk, position));
+        logits_.insert(logits_.end(), row.begin(), row.end());
+        ++wanted;
+      }
+    }
+    rows += static_cast<uint32_t>(chunk.tokens.size());
+  }
+  if (rows > max_rows_ || wanted > max_logits_) throw std::logic_error("the step is larger than was agreed");
+  return logits_;
+}
+
+struct Fake {
+  std::shared_ptr<Script> script = std::make_shared<Script>();
+  uint32_t pages = 64, context = 512, max_rows = 64, max_logits = 32;
+
+  Servable servable() const {
+    Servable s;
+    s.kv_type = "f16";
+    s.context = context;
+    s.is_end = [](uint32_t token) { return token == kEnd; };
+    shm::StoreOptions options;
+    options.geometry = {1, 1, 4, shm::KvType::f16, shm::KvType::f16};     // 256 bytes of K a page: 32 hashes
+    options.pages = pages;
+    s.kv = shm::KvPages::create(options);
+    s.runner = std::make_unique<FakeRunner>(*s.kv, max_rows, max_logits, script);
+    return s;
+  }
+};
+
+}  // namespace ellm::serve::testing
