@@ -205,11 +205,11 @@ void ModelQueue::step() {
 void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
   uint32_t decodes = 0, prefill = 0;
   for (const Piece& piece : pieces) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
-  if (limits_.step_ms == 0 || decodes == 0 || prefill < prefill_rows_) return;
+  if (limits_.step_ms == 0 || decodes == 0 || prefill == 0) return;
   if (step_ms > limits_.step_ms) {
     const double scale = std::max(0.25, limits_.step_ms / step_ms);
     prefill_rows_ = std::max(std::min(kLeastPrefillRows, limits_.step_tokens), static_cast<uint32_t>(prefill * scale));
-  } else if (step_ms < 0.75 * limits_.step_ms) {
+  } else if (step_ms < 0.75 * limits_.step_ms && prefill + decodes >= std::min(prefill_rows_, limits_.step_tokens)) {
     prefill_rows_ = std::min(limits_.step_tokens, prefill_rows_ + prefill_rows_ / 4 + 1);
   }
 }

@@ -29,7 +29,9 @@ void check(Case& c) {
     return;
   }
   if (c.score) {
-    if (c.answer.finish == Finish::stop) EXPECT_EQ(c.answer.scores.size(), c.prompt.size() - 1);
+    if (c.answer.finish == Finish::stop) {
+      EXPECT_EQ(c.answer.scores.size(), c.prompt.size() - 1);
+    }
     return;
   }
   auto expected = alone(c.prompt, c.max_tokens, true);

@@ -219,7 +219,9 @@ TEST(Engine, ScoresEveryToken) {
       const auto row = logits_of(hash);
       double sum = 0;
       for (float x : row) sum += std::exp(double{x});
-      if (i + 1 < length) EXPECT_NEAR(answer.scores[i], row[prompt[i + 1]] - std::log(sum), 1e-4);
+      if (i + 1 < length) {
+        EXPECT_NEAR(answer.scores[i], row[prompt[i + 1]] - std::log(sum), 1e-4);
+      }
       std::vector<std::pair<float, int>> order;
       for (uint32_t t = 0; t < kVocabulary; ++t) order.emplace_back(-row[t], t);
       std::sort(order.begin(), order.end());
@@ -269,16 +271,16 @@ TEST(Engine, ModelsTakeTurns) {
   rig.script->close();
   second.script->close();
   Answer a, b;
-  rig.engine->submit(greedy(prompt_of(4, 0), 20, a));
   auto request = greedy(prompt_of(4, 1), 20, b);
   request.model = "second";
   rig.engine->submit(std::move(request));
-  rig.script->await_step();
+  second.script->await_step();
+  rig.engine->submit(greedy(prompt_of(4, 0), 20, a));
   for (int i = 0; i < 5; ++i) {                                // neither goes on without the other
-    rig.script->pass_one();
-    second.script->await_step();
     second.script->pass_one();
     rig.script->await_step();
+    rig.script->pass_one();
+    second.script->await_step();
   }
   EXPECT_LE(a.tokens.size(), 6u);
   rig.script->open();

@@ -26,6 +26,7 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 inline std::vector<float> logits_of(uint64_t hash) {
   std::vector<float> row(kVocabulary);
   for (uint32_t i = 0; i < kVocabulary; ++i) row[i] = static_cast<float>(mix(hash, i) >> 40) / 2.0e6f;   // 0 … 8.4
+  row[kPoison] = -1;                           // never drawn greedily
   return row;
 }
 
@@ -44,9 +45,14 @@ struct Script {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return waiting != 0; });
   }
-  /// Lets exactly one step through the closed gate and waits for the next to arrive.
+  /// Lets one step through the closed gate, the next to come if none stands there.
   uint32_t passes = 0;
-  void pass_one() { std::lock_guard lock(mutex); ++passes; changed.notify_all(); }
+  void pass_one() {
+    std::unique_lock lock(mutex);
+    ++passes;
+    changed.notify_all();
+    changed.wait(lock, [&] { return passes == 0; });
+  }
 };
 
 class FakeRunner : public StepRunner {
@@ -80,6 +86,7 @@ inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chu
     script_->changed.wait(lock, [&] { return !script_->closed || script_->passes != 0; });
     if (script_->closed) --script_->passes;
     --script_->waiting;
+    script_->changed.notify_all();
   }
   if (script_->delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(script_->delay_us));
   uint32_t rows = 0, wanted = 0;
