@@ -47,6 +47,11 @@ struct alignas(kLine) Spinner {
   SpinBudget phase, idle;
 };
 
+pid_t thread_id() {
+  thread_local const pid_t id = gettid();   // a system call; ids are not used again while the thread lives
+  return id;
+}
+
 void set_affinity(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   const size_t most = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
@@ -132,7 +137,7 @@ void WorkerPool::Impl::stop_threads() {
 }
 
 void WorkerPool::Impl::pin_caller() {
-  const pid_t self = gettid();
+  const pid_t self = thread_id();
   if (caller == self) return;
   caller = self;
   if (pinned) set_affinity({core_cpus[0]});
@@ -184,7 +189,7 @@ WorkerPool::WorkerPool(const Topology& topology, uint32_t threads, bool pin)
 
 WorkerPool::~WorkerPool() {
   impl_->stop_threads();
-  if (impl_->pinned && impl_->caller == gettid()) set_affinity(impl_->cpus);
+  if (impl_->pinned && impl_->caller == thread_id()) set_affinity(impl_->cpus);
 }
 
 uint32_t WorkerPool::size() const { return impl_->count; }
