@@ -19,12 +19,13 @@ struct StoreOptions {
   PageGeometry geometry;
   uint32_t pages = 0;
   std::string fingerprint;   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
-  bool lock = false;         // mlock the segment; failure is reported by locked()
+  bool lock = false;         // pages stay in memory once they are there (mlock); failure is reported by locked()
 };
 
 class KvPages {
  public:
-  /// Creates the segment (a sealed-size memfd, excluded from core dumps). Throws std::system_error.
+  /// Creates the segment (a sealed-size memfd, excluded from core dumps). Its memory is taken page by page, when a page
+  /// is first allocated. Throws std::system_error: bad sizes, or more than the machine has.
   static std::unique_ptr<KvPages> create(const StoreOptions& options);
   ~KvPages();
 
@@ -33,7 +34,8 @@ class KvPages {
   uint32_t free_pages() const;
   bool locked() const;
 
-  /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free.
+  /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free, or when there is no memory
+  /// behind the next one (its number then stays free).
   std::optional<PageId> allocate();
   /// Gives a page back.
   void release(PageId page);
