@@ -63,7 +63,7 @@ class TensorCheck {
     for (size_t i = 0; i < known_.size(); i++)
       if (const std::string& name = file_.tensors()[i].name; !known_[i] && !harmless(name))
         throw file_.error("tensor " + format::quoted(name) + ": architecture " + architecture.name + " with " +
-                          std::to_string(config_.layers) + " layers has no such tensor");
+                          std::to_string(config_.layers) + (config_.layers == 1 ? " layer" : " layers") + " has no such tensor");
   }
 
  private:

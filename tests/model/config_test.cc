@@ -140,7 +140,7 @@ TEST(Config, Refusals) {
   EXPECT_EQ(with_u32("block_count", 0), "file.gguf: key 'llama.block_count': 0, expected 1 to 65536");
   EXPECT_EQ(with_u32("block_count", 3), "file.gguf: tensor 'blk.2.attn_norm.weight' is missing");
   EXPECT_EQ(with_u32("block_count", 1),
-            "file.gguf: tensor 'blk.1.attn_norm.weight': architecture llama with 1 layers has no such tensor");
+            "file.gguf: tensor 'blk.1.attn_norm.weight': architecture llama with 1 layer has no such tensor");
   EXPECT_EQ(with_u32("attention.head_count", 6),
             "file.gguf: key 'llama.attention.head_count': an embedding of 32 in 6 heads, expected heads of 8 to 256 "
             "values without a rest");

@@ -1,0 +1,34 @@
+// Replaces operator new in the whole program.
+#include "tests/malformed/allocation_watch.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<size_t> largest{0};
+
+void* watched(size_t bytes) {
+  size_t seen = largest.load();
+  while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {
+  }
+  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+namespace ellm::tests {
+
+void reset_largest_allocation() { largest = 0; }
+size_t largest_allocation() { return largest; }
+
+}  // namespace ellm::tests
+
+void* operator new(size_t bytes) { return watched(bytes); }
+void* operator new[](size_t bytes) { return watched(bytes); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
