@@ -38,12 +38,10 @@ inline void open_everything(const std::string& path, std::string* template_error
   describe_all(*file);
   const model::ModelConfig config = model::read_config(*file);
   model::make_rope_table(config.rope);
-#ifdef ELLM_TEST_TOKENIZER
   const auto tokenizer = format::Tokenizer::open(*file);
   const std::vector<format::TokenId> ids = tokenizer->encode("Once upon a time,\n\xff the end\xe2\x82\xac.");
   tokenizer->decode(ids, true);
   for (format::TokenId id = 0; id < tokenizer->vocabulary_size(); id++) tokenizer->piece(id);
-#endif
 #ifdef ELLM_TEST_TEMPLATE
   try {
     if (const auto text = file->find_string("tokenizer.chat_template")) format::ChatTemplate::parse(*text);
