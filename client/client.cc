@@ -1,0 +1,168 @@
+// What each call sends and what it makes of the replies.
+#include "client/client.h"
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+
+#include "client/connection.h"
+#include "client/places.h"
+
+namespace ellm::client {
+namespace {
+
+[[noreturn]] void unexpected(const Message& message) {
+  const char* name = std::visit([](const auto& m) { return std::remove_cvref_t<decltype(m)>::kName; }, message);
+  throw ConnectionError(ConnectionError::Kind::protocol, std::string("ellmd answered with an unexpected ") + name);
+}
+
+/// A request with one reply.
+template <class Reply>
+class ReplyCall : public Call {
+ public:
+  bool accept(Message& message) override {
+    auto* reply = std::get_if<Reply>(&message);
+    if (!reply) unexpected(message);
+    reply_ = std::move(*reply);
+    return true;
+  }
+  Reply take() { return std::move(reply_); }
+
+ private:
+  Reply reply_;
+};
+
+class ScoreCall : public Call {
+ public:
+  bool accept(Message& message) override {
+    auto* piece = std::get_if<ScoreReply>(&message);
+    if (!piece) unexpected(message);
+    auto append = [](auto& to, auto& from) { to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end())); };
+    append(scores_.tokens, piece->tokens);
+    append(scores_.log_probs, piece->log_probs);
+    append(scores_.top, piece->top);
+    if (piece->last) scores_.usage = piece->usage;
+    return piece->last;
+  }
+  Scores take() { return std::move(scores_); }
+
+ private:
+  Scores scores_;
+};
+
+}  // namespace
+
+class CompletionCall : public Call {
+ public:
+  CompletionCall(OnToken on_token, OnEnd on_end) : on_token_(std::move(on_token)), on_end_(std::move(on_end)) {}
+
+  bool accept(Message& message) override {
+    if (auto* token = std::get_if<Token>(&message)) {
+      completion_.text += token->text;
+      completion_.tokens.insert(completion_.tokens.end(), token->tokens.begin(), token->tokens.end());
+      completion_.logprobs.insert(completion_.logprobs.end(), token->logprobs.begin(), token->logprobs.end());
+      if (on_token_) on_token_(*token);
+      return false;
+    }
+    auto* done = std::get_if<Done>(&message);
+    if (!done) unexpected(message);
+    completion_.finish_reason = done->finish_reason;
+    completion_.model = std::move(done->model);
+    completion_.seed = done->seed;
+    completion_.usage = done->usage;
+    completion_.timings = done->timings;
+    return true;
+  }
+  void before_end(std::exception_ptr error) noexcept override {
+    if (on_end_) on_end_(completion_, error);
+  }
+  Completion take() { return std::move(completion_); }
+
+ private:
+  OnToken on_token_;
+  OnEnd on_end_;
+  Completion completion_;
+};
+
+// ---- the public face -----------------------------------------------------------------------------------------------------
+
+double Scores::perplexity() const {
+  if (log_probs.empty()) return std::numeric_limits<double>::quiet_NaN();
+  double sum = 0;
+  for (float log_prob : log_probs) sum += log_prob;
+  return std::exp(-sum / static_cast<double>(log_probs.size()));
+}
+
+struct Client::State {
+  std::shared_ptr<Connection> connection;
+  std::function<bool()> interrupted;
+
+  template <class C, class Request>
+  auto call(const std::shared_ptr<C>& call, Request&& request) {
+    connection->submit(std::forward<Request>(request), call);
+    connection->wait(*call, interrupted);
+    if (call->error) std::rethrow_exception(call->error);
+    return call->take();
+  }
+  template <class Reply, class Request>
+  Reply ask(Request&& request) { return call(std::make_shared<ReplyCall<Reply>>(), std::forward<Request>(request)); }
+  template <class Request>
+  Running start(Request&& request, OnToken on_token, OnEnd on_end) {
+    auto call = std::make_shared<CompletionCall>(std::move(on_token), std::move(on_end));
+    call->background = true;
+    connection->submit(std::forward<Request>(request), call);
+    return Running(connection, call);
+  }
+};
+
+Client::Client(ClientOptions options) {
+  if (options.socket_path.empty()) options.socket_path = default_socket_path();
+  if (options.software.empty()) options.software = "libellm " ELLM_VERSION;
+  auto connection = std::make_shared<Connection>(options.socket_path, options.software);
+  state_ = std::make_unique<State>(State{std::move(connection), std::move(options.interrupted)});
+}
+
+Client::~Client() { state_->connection->close(); }
+
+Completion Client::generate(Generate request, OnToken on_token) {
+  return state_->call(std::make_shared<CompletionCall>(std::move(on_token), nullptr), std::move(request));
+}
+Completion Client::chat(Chat request, OnToken on_token) {
+  return state_->call(std::make_shared<CompletionCall>(std::move(on_token), nullptr), std::move(request));
+}
+TokenizeReply Client::tokenize(Tokenize request) { return state_->ask<TokenizeReply>(std::move(request)); }
+std::string Client::detokenize(Detokenize request) { return state_->ask<TextReply>(std::move(request)).text; }
+std::string Client::render_template(RenderTemplate request) { return state_->ask<TextReply>(std::move(request)).text; }
+Scores Client::score(Score request) { return state_->call(std::make_shared<ScoreCall>(), std::move(request)); }
+StatusReply Client::status() { return state_->ask<StatusReply>(Status()); }
+std::vector<ModelInfo> Client::models(ModelsAction action, const std::string& name) {
+  return state_->ask<ModelsReply>(Models{0, action, name}).models;
+}
+void Client::cancel(uint32_t id) { state_->ask<Ok>(Cancel{0, id}); }
+
+Running Client::start(Generate request, OnToken on_token, OnEnd on_end) {
+  return state_->start(std::move(request), std::move(on_token), std::move(on_end));
+}
+Running Client::start(Chat request, OnToken on_token, OnEnd on_end) {
+  return state_->start(std::move(request), std::move(on_token), std::move(on_end));
+}
+
+const Hello& Client::server() const { return state_->connection->server(); }
+
+Running::Running(std::shared_ptr<Connection> connection, std::shared_ptr<CompletionCall> call)
+    : connection_(std::move(connection)), call_(std::move(call)) {}
+
+uint32_t Running::id() const { return call_->id; }
+bool Running::ready() const { return connection_->ended(*call_); }
+bool Running::wait_for(std::chrono::milliseconds time) const {
+  return connection_->wait_until(*call_, std::chrono::steady_clock::now() + time);
+}
+Completion Running::get() {
+  connection_->wait(*call_, nullptr);
+  if (call_->error) std::rethrow_exception(call_->error);
+  return call_->take();
+}
+void Running::cancel() const { connection_->post_cancel(call_->id); }
+
+}  // namespace ellm::client

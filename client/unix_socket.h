@@ -1,0 +1,40 @@
+// A connected Unix stream socket that sends whole frames and receives them. One thread may send while another receives.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ellm::client {
+
+class UnixSocket {
+ public:
+  /// Throws ConnectionError.
+  explicit UnixSocket(const std::string& path);
+  ~UnixSocket();
+  UnixSocket(const UnixSocket&) = delete;
+  UnixSocket& operator=(const UnixSocket&) = delete;
+
+  /// False when the peer is gone.
+  bool send(std::string_view frame);
+
+  enum class Wait { data, timeout };
+  /// Waits for something to read, for `timeout_ms` (-1: without end), or until a signal (timeout).
+  Wait wait(int timeout_ms) const;
+
+  /// Reads once what there is; false at the end of the stream.
+  bool receive();
+  /// The next whole body among what was received; valid until the next receive(). Throws ConnectionError on an impossible length.
+  std::optional<std::string_view> next_body();
+
+  /// Wakes a thread that waits and ends both directions.
+  void shut_down();
+
+ private:
+  int fd_;
+  std::unique_ptr<char[]> chunk_;
+  std::string received_;
+  size_t taken_ = 0;       // of received_
+};
+
+}  // namespace ellm::client
