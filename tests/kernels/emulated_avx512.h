@@ -94,6 +94,21 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
   _mm256_maskstore_ps(f + 8, lanes_of(mask >> 8 & 255), high_ps(v));
 }
 
+// Reductions (of values whose order does not matter)
+ELLM_EMULATED float emulated_reduce_max_ps(__m512 v) {
+  float in[16];
+  memcpy(in, &v, sizeof in);
+  float most = in[0];
+  for (int i = 1; i < 16; ++i) most = in[i] > most ? in[i] : most;
+  return most;
+}
+ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
+  int32_t in[16], sum = 0;
+  memcpy(in, &v, sizeof in);
+  for (int i = 0; i < 16; ++i) sum += in[i];
+  return sum;
+}
+
 }  // namespace
 
 #undef _mm512_cvtepi32_ps
@@ -107,6 +122,8 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
 #undef _mm512_srai_epi32
 #undef _mm512_maskz_loadu_ps
 #undef _mm512_mask_storeu_ps
+#undef _mm512_reduce_max_ps
+#undef _mm512_reduce_add_epi32
 #define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
 #define _mm512_cvtps_epi32(v) emulated_cvtps_epi32(v)
 #define _mm512_cvtph_ps(v) emulated_cvtph_ps(v)
@@ -118,5 +135,7 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
 #define _mm512_srai_epi32(v, n) emulated_srai_epi32<n>(v)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_mask_storeu_ps(p, mask, v) emulated_mask_storeu_ps(p, mask, v)
+#define _mm512_reduce_max_ps(v) emulated_reduce_max_ps(v)
+#define _mm512_reduce_add_epi32(v) emulated_reduce_add_epi32(v)
 
 #pragma GCC diagnostic pop
