@@ -26,6 +26,7 @@ struct TemplateLimits {
   size_t steps = 20'000'000;                 // evaluated nodes
   size_t output_bytes = 64u << 20;           // also of any intermediate string
   int depth = 200;                           // nesting of expressions, blocks and macro calls
+  size_t memory_bytes = 256u << 20;          // held by the values of one render
 };
 
 class ChatTemplate {
