@@ -125,7 +125,7 @@ struct Path {
 template <class E>
 constexpr uint32_t last_enumerator();
 template <>
-constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::internal); }
+constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::cancelled); }
 template <>
 constexpr uint32_t last_enumerator<FinishReason>() { return static_cast<uint32_t>(FinishReason::deadline); }
 template <>

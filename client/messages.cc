@@ -16,6 +16,7 @@ const char* name_of(ErrorCode code) {
     case ErrorCode::no_such_request: return "no_such_request";
     case ErrorCode::shutting_down: return "shutting_down";
     case ErrorCode::internal: return "internal";
+    case ErrorCode::cancelled: return "cancelled";
   }
   return "unknown";
 }

@@ -110,6 +110,7 @@ enum class ErrorCode : uint32_t {
   no_such_request,
   shutting_down,
   internal,
+  cancelled,            // a request other than a completion was cancelled; a completion ends in done
 };
 enum class FinishReason : uint32_t { stop = 1, length, cancelled, deadline };
 enum class ModelsAction : uint32_t { list = 1, load, unload };

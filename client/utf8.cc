@@ -29,14 +29,17 @@ Step step(std::string_view s) {
 
 }  // namespace
 
-bool is_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    Step next = step(bytes);
-    if (!next.good) return false;
-    bytes.remove_prefix(next.bytes);
+size_t utf8_length(std::string_view bytes) {
+  size_t good = 0;
+  while (good < bytes.size()) {
+    Step next = step(bytes.substr(good));
+    if (!next.good) break;
+    good += next.bytes;
   }
-  return true;
+  return good;
 }
+
+bool is_utf8(std::string_view bytes) { return utf8_length(bytes) == bytes.size(); }
 
 std::string to_utf8(std::string_view bytes) {
   std::string out;

@@ -1,7 +1,6 @@
 // What the worker pool costs by threads: per barrier (the counter), per phase with work in it (the work included), per
 // run. `barrier-bench` prints a table; --benchmark_filter=… chooses.
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 
 #include <chrono>
 #include <thread>
@@ -38,7 +37,7 @@ void barriers_with_work(benchmark::State& state) {
     pool.run([&](Worker& worker) {
       for (int i = 0; i < kBarriersPerRun; ++i) {
         const auto end = std::chrono::steady_clock::now() + work;
-        while (std::chrono::steady_clock::now() < end) _mm_pause();
+        while (std::chrono::steady_clock::now() < end) {}
         worker.barrier();
       }
     });

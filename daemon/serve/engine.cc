@@ -274,6 +274,8 @@ Engine::Submitted Engine::submit(EngineRequest request) {
 void Engine::cancel(RequestId id) { impl_->end(id, Sequence::Ending::cancel); }
 void Engine::finish_early(RequestId id) { impl_->end(id, Sequence::Ending::stop); }
 
+const EngineLimits& Engine::limits() const { return impl_->limits; }
+
 std::vector<RequestRow> Engine::requests() const {
   std::vector<RequestRow> rows;
   const auto now = Clock::now();

@@ -108,6 +108,7 @@ class Engine {
   /// The same with on_done(stop): the text so far contains a stop string. Tokens may still come that were on their way.
   void finish_early(RequestId id);
 
+  const EngineLimits& limits() const;
   std::vector<RequestRow> requests() const;
   EngineCounters counters() const;
   /// Refuses new requests from now on.

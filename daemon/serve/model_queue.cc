@@ -116,20 +116,30 @@ std::vector<ModelQueue::Piece> ModelQueue::plan() const {
   return pieces;
 }
 
+/// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails then.
+void ModelQueue::allocate_pages(std::vector<Piece>& pieces) {
+  std::erase_if(pieces, [this](const Piece& piece) {
+    Sequence& s = *piece.sequence;
+    while (s.pages.size() < pages_for(s.computed + piece.rows)) {
+      const auto page = servable_.kv->allocate();
+      if (!page) {
+        fail(s, "the machine has no memory left for the request's keys and values");
+        return true;
+      }
+      s.pages.push_back(*page);
+    }
+    return false;
+  });
+  free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
+}
+
 std::span<const float> ModelQueue::run(const std::vector<Piece>& pieces) {
   std::vector<model::Chunk> chunks;
   chunks.reserve(pieces.size());
   for (const Piece& piece : pieces) {
-    Sequence& s = *piece.sequence;
-    const uint32_t last = s.computed + piece.rows;
-    while (s.pages.size() < pages_for(last)) {
-      const auto page = servable_.kv->allocate();
-      if (!page) throw std::runtime_error("the KV store has fewer pages than were reserved");
-      s.pages.push_back(*page);
-    }
+    const Sequence& s = *piece.sequence;
     chunks.push_back({std::span(s.tokens).subspan(s.computed, piece.rows), s.computed, s.pages, piece.logits});
   }
-  free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
   return servable_.runner->step(chunks);
 }
 
@@ -171,6 +181,8 @@ std::vector<ModelQueue::Drawn> ModelQueue::draw(const std::vector<Piece>& pieces
 
 void ModelQueue::step() {
   std::vector<Piece> pieces = plan();
+  allocate_pages(pieces);
+  if (pieces.empty()) return drop_ended();
   size_t logits_rows = 0;
   for (Piece& piece : pieces) {
     piece.first_logits = logits_rows;

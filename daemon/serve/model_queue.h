@@ -53,6 +53,7 @@ class ModelQueue {
   bool admit(Sequence& sequence);
   void sweep(Deque& sequences);
   std::vector<Piece> plan() const;
+  void allocate_pages(std::vector<Piece>& pieces);
   std::span<const float> run(const std::vector<Piece>& pieces);
   std::vector<Drawn> draw(const std::vector<Piece>& pieces, std::span<const float> logits);
   void deliver(const Piece& piece, std::span<Drawn> rows);

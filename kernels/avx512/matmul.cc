@@ -1,11 +1,252 @@
-// Matrix products of the avx512 level.
+// Matrix products of the AVX-512 level. One zmm register holds a value of each of a panel's 16 rows; a tile is one panel
+// times up to 16 tokens, whose f32 accumulators stay in registers over all columns. HACKING.md, "The tile".
+#include <string.h>
+
+#include <utility>
+
+#include "kernels/avx512/intrinsics.h"
 #include "kernels/avx512/level.h"
-#include "kernels/scalar/level.h"
+#include "kernels/panel_layout.h"
+
+#define ELLM_INLINE inline __attribute__((always_inline))
 
 namespace ellm::kernels::ELLM_AVX512 {
+namespace {
 
-void matmul(const MatmulArgs& a) noexcept { scalar::matmul(a); }
-void pack_q8(const Activations& d, uint32_t r, const float* x, uint32_t b, uint32_t e) noexcept { scalar::pack_q8(d, r, x, b, e); }
-void pack_f32(const Activations& d, uint32_t r, const float* x, uint32_t b, uint32_t e) noexcept { scalar::pack_f32(d, r, x, b, e); }
+using Bytes = const std::byte*;
+
+ELLM_INLINE __m512i load(Bytes p) { return _mm512_loadu_si512(p); }
+ELLM_INLINE __m512 load_halves(Bytes p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+ELLM_INLINE __m512 load_u8(Bytes p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+ELLM_INLINE __m512 load_i8(Bytes p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+/// Four activations of one token, in every lane.
+ELLM_INLINE __m512i four(const int8_t* q) {
+  int32_t v;
+  memcpy(&v, q, 4);
+  return _mm512_set1_epi32(v);
+}
+
+/// Codes of column group g of a block.
+template <WeightType type, int g>
+ELLM_INLINE __m512i group(Bytes low, Bytes high) {
+  constexpr QuantLayout l = quant_layout(type);
+  if constexpr (l.low == 512) return load(low + 64 * g);
+  const __m512i nibbles = _mm512_set1_epi8(15);
+  const __m512i plane = load(low + 64 * (g % 4));
+  const __m512i code = _mm512_and_si512(g < 4 ? plane : _mm512_srli_epi16(plane, 4), nibbles);
+  if constexpr (l.high == 0) return code;
+  // Bring bit g (or bits 2k, 2k + 1) to bit 4; a 16-bit shift carries foreign bits into other places only.
+  constexpr bool pairs = l.high == 128;
+  constexpr int from = pairs ? g % 4 * 2 : g;
+  const __m512i bits = load(high + (pairs ? g / 4 * 64 : 0));
+  const __m512i there = from < 4 ? _mm512_slli_epi16(bits, (4 - from) & 15) : _mm512_srli_epi16(bits, (from - 4) & 15);
+  constexpr int kCopy = 0xf8;   // code | (there & mask)
+  return _mm512_ternarylogic_epi32(code, there, _mm512_set1_epi8(pairs ? 0x30 : 0x10), kCopy);
+}
+
+/// What a kernel needs of a tile of activations; all pointers advance by one block at a time.
+template <uint32_t T>
+struct Tile {
+  const int8_t* q;
+  const float* scale;
+  const int32_t* minus_sum;
+  const int32_t* minus_sum16;
+  const float* scaled_sum;
+
+  Tile(const Activations& x, uint32_t first)
+      : q(x.q + size_t{first} * x.padded_cols()), scale(x.scale + size_t{first} * x.blocks()),
+        minus_sum(x.minus_sum + size_t{first} * x.blocks()), minus_sum16(x.minus_sum16 + 2 * size_t{first} * x.blocks()),
+        scaled_sum(x.scaled_sum + size_t{first} * x.blocks()) {}
+  ELLM_INLINE void next() {
+    q += T * kBlock;
+    scale += T;
+    minus_sum += T;
+    minus_sum16 += 2 * T;
+    scaled_sum += T;
+  }
+};
+
+/// Weight scales of a block: both halves (equal but for Q6_K), and the minimum.
+struct Scales {
+  __m512 d[2], m;
+};
+template <WeightType type>
+ELLM_INLINE Scales scales_of(Bytes header, Bytes block) {
+  Scales s;
+  if constexpr (type == WeightType::q4_k) {
+    s.d[0] = s.d[1] = _mm512_mul_ps(load_halves(header), load_u8(block));
+    const __m512 product = _mm512_mul_ps(load_halves(header + 32), load_u8(block + 16));
+    s.m = _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(product), _mm512_set1_epi32(INT32_MIN)));
+  } else if constexpr (type == WeightType::q6_k) {
+    s.d[0] = _mm512_mul_ps(load_halves(header), load_i8(block));
+    s.d[1] = _mm512_mul_ps(load_halves(header), load_i8(block + 16));
+    s.m = _mm512_setzero_ps();
+  } else {
+    s.d[0] = s.d[1] = load_halves(block);
+    s.m = quant_layout(type).has_minimum ? load_halves(block + 32) : _mm512_setzero_ps();
+  }
+  return s;
+}
+
+template <int... G>
+ELLM_INLINE __m512i dot(__m512i sum, const __m512i* w, const int8_t* q, std::integer_sequence<int, G...>) {
+  ((sum = _mm512_dpbusd_epi32(sum, w[G], four(q + 4 * G))), ...);
+  return sum;
+}
+
+/// One token's share of a block.
+template <WeightType type>
+ELLM_INLINE void add_token(const __m512i* w, const Scales& s, const int8_t* q, const float* scale, const int32_t* minus_sum,
+                           const int32_t* minus_sum16, const float* scaled_sum, __m512& acc) {
+  constexpr QuantLayout l = quant_layout(type);
+  using Half = std::make_integer_sequence<int, 4>;
+  const __m512 d_a = _mm512_set1_ps(*scale);
+  if constexpr (type == WeightType::q6_k) {
+    const __m512i a = dot(_mm512_slli_epi32(_mm512_set1_epi32(minus_sum16[0]), l.offset_log2), w, q, Half());
+    const __m512i b = dot(_mm512_slli_epi32(_mm512_set1_epi32(minus_sum16[1]), l.offset_log2), w + 4, q + 16, Half());
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a), _mm512_mul_ps(s.d[0], d_a), acc);
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), _mm512_mul_ps(s.d[1], d_a), acc);
+  } else {
+    const __m512i init = l.offset_log2 == 0 ? _mm512_setzero_si512()
+                                            : _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), l.offset_log2);
+    const __m512i sum = dot(dot(init, w, q, Half()), w + 4, q + 16, Half());
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(s.d[0], d_a), acc);
+    if constexpr (l.has_minimum) acc = _mm512_fmadd_ps(s.m, _mm512_set1_ps(*scaled_sum), acc);
+  }
+}
+
+/// A panel times T tokens.
+template <WeightType type, size_t... I, int... G>
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m512* out, std::index_sequence<I...>,
+                                std::integer_sequence<int, G...>) {
+  constexpr QuantLayout l = quant_layout(type);
+  constexpr uint32_t T = sizeof...(I);
+  Tile<T> tile(x, first);
+  __m512 acc[T] = {((void)I, _mm512_setzero_ps())...};
+  uint32_t left = x.blocks();
+  do {
+    Bytes header = panel;
+    panel += l.header;
+    for (uint32_t k = 0; k < l.blocks; ++k) {
+      const Scales s = scales_of<type>(header, panel);
+      const __m512i w[8] = {group<type, G>(panel + l.scales, panel + l.scales + l.low)...};
+      (add_token<type>(w, s, tile.q + I * kBlock, tile.scale + I, tile.minus_sum + I, tile.minus_sum16 + 2 * I,
+                       tile.scaled_sum + I, acc[I]),
+       ...);
+      panel += l.block();
+      tile.next();
+    }
+    left -= l.blocks;
+  } while (left != 0);
+  ((out[I] = acc[I]), ...);
+}
+
+template <WeightType type>
+ELLM_INLINE __m512 load_column(Bytes p) {
+  if constexpr (type == WeightType::f32) return _mm512_loadu_ps(p);
+  if constexpr (type == WeightType::f16) return load_halves(p);
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/// A panel of floats times T tokens (at most 4: each has four accumulators); the tile has `width` tokens.
+template <WeightType type, size_t... I>
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, uint32_t width, __m512* out,
+                            std::index_sequence<I...>) {
+  constexpr size_t T = sizeof...(I), column = kPanelRows * (type == WeightType::f32 ? 4 : 2);
+  __m512 acc[4][T] = {};
+  const auto add = [&](int j, const float* at) __attribute__((always_inline)) {
+    const __m512 w = load_column<type>(panel + j * column);
+    ((acc[j][I] = _mm512_fmadd_ps(w, _mm512_set1_ps(at[I * kBlock]), acc[j][I])), ...);
+  };
+  for (uint32_t b = 0; b < blocks; ++b, x += width * kBlock) {
+    for (uint32_t c = 0; c < kBlock; c += 4, panel += 4 * column) {
+      add(0, x + c);
+      add(1, x + c + 1);
+      add(2, x + c + 2);
+      add(3, x + c + 3);
+    }
+  }
+  ((out[I] = _mm512_add_ps(_mm512_add_ps(acc[0][I], acc[1][I]), _mm512_add_ps(acc[2][I], acc[3][I]))), ...);
+}
+
+template <WeightType type, uint32_t T>
+__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m512* out) {
+  if constexpr (is_quantised(type)) {
+    quantised_tile<type>(panel, x, first, out, std::make_index_sequence<T>(), std::make_integer_sequence<int, 8>());
+  } else {
+    constexpr uint32_t kAtOnce = T < 4 ? T : 4;
+    for (uint32_t t = 0; t < T; t += kAtOnce) {
+      const float* values = x.f32 + size_t{first} * x.padded_cols() + t * kBlock;
+      float_tile<type>(panel, values, x.blocks(), T, out + t, std::make_index_sequence<kAtOnce>());
+    }
+  }
+}
+
+/// Bias, residual, and the rows that exist.
+ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m512* acc) {
+  const uint32_t row = panel * kPanelRows, left = a.w.rows - row;
+  const __mmask16 rows = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1u << left) - 1);
+  const __m512 bias = a.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(rows, a.bias + row);
+  for (uint32_t t = 0; t < width; ++t) {
+    float* out = a.out + (first + t) * a.out_stride + row;
+    __m512 v = acc[t];
+    if (a.bias != nullptr) v = _mm512_add_ps(v, bias);
+    if (a.accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(rows, out));
+    _mm512_mask_storeu_ps(out, rows, v);
+  }
+}
+
+template <WeightType type>
+ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m512* acc) {
+  switch (width) {
+    case 16: return tile<type, 16>(panel, x, first, acc);
+    case 8: return tile<type, 8>(panel, x, first, acc);
+    case 4: return tile<type, 4>(panel, x, first, acc);
+    case 2: return tile<type, 2>(panel, x, first, acc);
+    default: return tile<type, 1>(panel, x, first, acc);
+  }
+}
+
+/// Panels in groups that stay in the L2 cache while all tokens pass over them.
+template <WeightType type>
+void multiply(const MatmulArgs& a) {
+  constexpr size_t kCacheBytes = 256 << 10;
+  const uint32_t fit = static_cast<uint32_t>(kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
+  for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
+    const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
+    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
+      width = tile_width(first, a.x.rows);
+      for (uint32_t p = begin; p < end; ++p) {
+        __m512 acc[kTokenTile];
+        tile_of_width<type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
+        write(a, p, first, width, acc);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& a) noexcept {
+  switch (a.w.type) {
+    case WeightType::f32: return multiply<WeightType::f32>(a);
+    case WeightType::f16: return multiply<WeightType::f16>(a);
+    case WeightType::bf16: return multiply<WeightType::bf16>(a);
+    case WeightType::q8_0: return multiply<WeightType::q8_0>(a);
+    case WeightType::q4_0: return multiply<WeightType::q4_0>(a);
+    case WeightType::q4_1: return multiply<WeightType::q4_1>(a);
+    case WeightType::q5_0: return multiply<WeightType::q5_0>(a);
+    case WeightType::q5_1: return multiply<WeightType::q5_1>(a);
+    case WeightType::q4_k: return multiply<WeightType::q4_k>(a);
+    case WeightType::q6_k: return multiply<WeightType::q6_k>(a);
+  }
+}
 
 }  // namespace ellm::kernels::ELLM_AVX512

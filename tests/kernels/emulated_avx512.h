@@ -79,6 +79,18 @@ ELLM_EMULATED __m128i emulated_cvtepi32_epi8(__m512i v) {
   return r;
 }
 
+// The dot product of four unsigned with four signed bytes, exact (SIMDe's takes minutes to compile): even and odd bytes
+// as 16-bit numbers.
+ELLM_EMULATED __m256i emulated_dot(__m256i sum, __m256i u, __m256i s) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+ELLM_EMULATED __m512i emulated_dpbusd_epi32(__m512i sum, __m512i u, __m512i s) {
+  return joined<__m512i>(emulated_dot(halves(sum).lo, halves(u).lo, halves(s).lo),
+                         emulated_dot(halves(sum).hi, halves(u).hi, halves(s).hi));
+}
+
 // Shifts, masked memory
 template <unsigned N>
 ELLM_EMULATED __m512i emulated_srai_epi32(__m512i v) {
@@ -94,6 +106,21 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
   _mm256_maskstore_ps(f + 8, lanes_of(mask >> 8 & 255), high_ps(v));
 }
 
+// Reductions (of values whose order does not matter)
+ELLM_EMULATED float emulated_reduce_max_ps(__m512 v) {
+  float in[16];
+  memcpy(in, &v, sizeof in);
+  float most = in[0];
+  for (int i = 1; i < 16; ++i) most = in[i] > most ? in[i] : most;
+  return most;
+}
+ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
+  int32_t in[16], sum = 0;
+  memcpy(in, &v, sizeof in);
+  for (int i = 0; i < 16; ++i) sum += in[i];
+  return sum;
+}
+
 }  // namespace
 
 #undef _mm512_cvtepi32_ps
@@ -107,6 +134,10 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
 #undef _mm512_srai_epi32
 #undef _mm512_maskz_loadu_ps
 #undef _mm512_mask_storeu_ps
+#undef _mm512_reduce_max_ps
+#undef _mm512_reduce_add_epi32
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32(sum, u, s) emulated_dpbusd_epi32(sum, u, s)
 #define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
 #define _mm512_cvtps_epi32(v) emulated_cvtps_epi32(v)
 #define _mm512_cvtph_ps(v) emulated_cvtph_ps(v)
@@ -118,5 +149,7 @@ ELLM_EMULATED void emulated_mask_storeu_ps(void* p, unsigned mask, __m512 v) {
 #define _mm512_srai_epi32(v, n) emulated_srai_epi32<n>(v)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_mask_storeu_ps(p, mask, v) emulated_mask_storeu_ps(p, mask, v)
+#define _mm512_reduce_max_ps(v) emulated_reduce_max_ps(v)
+#define _mm512_reduce_add_epi32(v) emulated_reduce_add_epi32(v)
 
 #pragma GCC diagnostic pop

@@ -38,7 +38,7 @@ TEST_P(WorkerPoolTest, BarrierMakesWritesVisible) {
   WorkerPool pool(read_topology(), n);
   ASSERT_EQ(pool.size(), n);
   std::vector<uint64_t> cells(n), wrong(n);
-  constexpr uint64_t kPhases = 2000;
+  constexpr uint64_t kPhases = 1000;
   for (uint64_t run = 1; run <= 3; ++run) {
     pool.run([&](Worker& worker) {
       ASSERT_EQ(worker.count(), n);
@@ -58,7 +58,7 @@ TEST_P(WorkerPoolTest, RunReturnsWhenAllAreDone) {
   const uint32_t n = GetParam();
   WorkerPool pool(read_topology(), n);
   std::vector<uint32_t> runs(n);
-  for (uint32_t run = 1; run <= 5000; ++run) {
+  for (uint32_t run = 1; run <= 2000; ++run) {
     pool.run([&](Worker& worker) { ++runs[worker.index()]; });
     for (uint32_t count : runs) ASSERT_EQ(count, run);
   }

@@ -237,7 +237,7 @@ TEST(KvPages, RefusesWhatIsNoSegment) {
 
 TEST(KvPages, ABudgetThatNoMachineHasIsRefusedWithTheSum) {
   std::string text;
-  const StoreOptions o = options(~0u);   // 4 G pages of 51 KiB
+  const StoreOptions o = options(~0u);   // 4 G pages of 49 KiB
   EXPECT_EQ(create_error(o, &text), ENOMEM);
   EXPECT_NE(text.find("MiB wanted"), std::string::npos) << text;
   EXPECT_EQ(segment_fd(), -1);

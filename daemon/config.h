@@ -1,0 +1,116 @@
+// The daemon's configuration, declared once: Config::visit lists every key with its member, what it may be and its
+// documentation; the TOML reader, the command line, --print-config and the checks are visitors. Read once at the start.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ellm::daemon {
+
+/// A wrong configuration in one line: "FILE, line N: key: what is wrong".
+class ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A number of bytes; in the file an integer or text such as "512M", "8 GiB".
+struct Bytes {
+  uint64_t value = 0;
+  bool operator==(const Bytes&) const = default;
+};
+
+/// What a key may be, beyond its type.
+struct Rule {
+  uint64_t least = 0, most = UINT64_MAX;                     // numbers and bytes
+  const char* one_of = nullptr;                              // "f16 | int8"
+  bool (*accepts)(const std::string& text) = nullptr;
+  const char* expected = nullptr;                            // in words, for the error of `accepts`
+};
+
+bool is_memory_policy(const std::string& text);
+
+struct Config {
+  std::string socket;
+  std::string models_dir;
+  std::vector<std::string> models;
+  uint32_t threads = 0;
+  std::string kernels = "auto";
+  uint32_t context = 0;
+  std::string admin_group;
+  uint32_t drain_seconds = 30;
+  struct Kv {
+    std::string type = "f16";
+    Bytes memory;
+  } kv;
+  struct Memory {
+    std::string lock = "try", policy = "local";
+  } memory;
+  struct Limits {
+    Bytes frame{64u << 20}, bytes_per_user{256u << 20}, unread{16u << 20};
+    uint32_t connections = 1024, connections_per_user = 256;
+    uint32_t requests_per_connection = 128, requests_per_user = 512;
+    uint32_t running = 64, queued = 1024;
+    uint64_t queued_tokens = 16u << 20;
+    uint32_t step_tokens = 512, step_ms = 250;
+  } limits;
+
+  /// v(key, member, rule, documentation); keys of a section stand together, those without one come first.
+  template <class Self, class Visitor>
+  static void visit(Self& self, Visitor&& v) {
+    v("socket", self.socket, Rule{},
+      "Where clients connect. Empty: $ELLM_SOCKET, else $XDG_RUNTIME_DIR/ellm/ellmd.sock, else /run/ellm/ellmd.sock.\n"
+      "A socket that systemd passes in goes before all of these.");
+    v("models_dir", self.models_dir, Rule{},
+      "Where models are found by name. Empty: /var/lib/ellm/models and $XDG_DATA_HOME/ellm/models.");
+    v("models", self.models, Rule{},
+      "Models (names or paths of GGUF files) to load at the start; the first is the default one. With none, a request\n"
+      "that names a model in the models directory loads it.");
+    v("threads", self.threads, Rule{0, 4096},
+      "Compute threads. 0: one per physical core that affinity mask and CPU quota allow.");
+    v("kernels", self.kernels, Rule{.one_of = "auto | scalar | avx2 | avx512"}, "Instruction set. auto: the best that this CPU has.");
+    v("context", self.context, Rule{0, 1u << 30},
+      "Most tokens of a request, prompt and answer together. 0: what the model was trained for, if the KV memory holds it.");
+    v("admin_group", self.admin_group, Rule{},
+      "Members of this group may load and unload models and see everyone's requests, as root and the daemon's own user may.");
+    v("drain_seconds", self.drain_seconds, Rule{0, 86400},
+      "How long SIGTERM waits for running requests before it cancels them.");
+    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8"}, "How keys and values are stored.");
+    v("kv.memory", self.kv.memory, Rule{},
+      "Memory for each model's keys and values, such as \"8G\". 0: a quarter of what is available after the weights,\n"
+      "room for `running` full contexts at most, one at least if it fits.");
+    v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
+      "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
+    v("memory.policy", self.memory.policy, Rule{.accepts = is_memory_policy, .expected = "local, interleave or bind:N with a NUMA node N of this machine"},
+      "NUMA placement of the weights: local, interleave or bind:N.");
+    v("limits.frame", self.limits.frame, Rule{1024, 64u << 20}, "Largest message.");
+    v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024}, "Bytes of all messages of one user that are being worked on.");
+    v("limits.unread", self.limits.unread, Rule{1024}, "Replies waiting for a client that does not read; beyond it is disconnected.");
+    v("limits.connections", self.limits.connections, Rule{1, 1u << 20}, "Connections.");
+    v("limits.connections_per_user", self.limits.connections_per_user, Rule{1, 1u << 20}, "Connections of one user.");
+    v("limits.requests_per_connection", self.limits.requests_per_connection, Rule{1, 1u << 20}, "Unfinished requests of one connection.");
+    v("limits.requests_per_user", self.limits.requests_per_user, Rule{1, 1u << 20}, "Unfinished requests of one user.");
+    v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
+    v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
+    v("limits.queued_tokens", self.limits.queued_tokens, Rule{1}, "Tokens of all prompts that wait.");
+    v("limits.step_tokens", self.limits.step_tokens, Rule{16, 65536}, "Tokens computed in one step.");
+    v("limits.step_ms", self.limits.step_ms, Rule{0, 600000},
+      "Prompts are cut so that a step takes about this long while others are being answered. 0: never.");
+  }
+};
+
+/// Overrides `config` with a TOML file. Throws ConfigError: unreadable, syntax, unknown key (with a suggestion), type, rule.
+void read_config(const std::string& path, Config& config);
+/// The same from memory; `name` stands in errors.
+void parse_config(std::string_view toml, const std::string& name, Config& config);
+/// Sets one key from text, as the command line does; `name` ("--threads") stands in errors.
+void set_option(Config& config, std::string_view key, const std::string& text, const std::string& name);
+/// The whole configuration as a commented TOML file.
+std::string print_config(const Config& config);
+
+/// The file that is read where --config is absent: /etc/ellm/ellmd.toml, else $XDG_CONFIG_HOME/ellm/ellmd.toml; empty if
+/// neither exists.
+std::string find_config_file();
+
+}  // namespace ellm::daemon

@@ -1,0 +1,15 @@
+// Log lines on stderr: with a "<N>" priority in front where stderr is the journal, plain otherwise. What users send and
+// models answer is never logged. Any thread; a line is one write.
+#pragma once
+#include <string>
+
+namespace ellm::daemon {
+
+enum class Priority : int { error = 3, warning = 4, notice = 5, info = 6 };
+
+void log(Priority priority, const std::string& line);
+
+/// The line as it is written: no control characters, so that no name in it can forge another line.
+std::string log_line(Priority priority, const std::string& line, bool journal);
+
+}  // namespace ellm::daemon

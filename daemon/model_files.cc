@@ -1,0 +1,81 @@
+// See model_files.h.
+#include "daemon/model_files.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <strings.h>
+
+#include "client/places.h"
+
+namespace ellm::daemon {
+namespace {
+
+constexpr std::string_view kExtension = ".gguf";
+
+/// Length of a trailing "-00002-of-00003", and its first number.
+size_t part_suffix(std::string_view stem, int& part) {
+  constexpr std::string_view kPattern = "-#####-of-#####";
+  if (stem.size() <= kPattern.size()) return 0;
+  const auto tail = stem.substr(stem.size() - kPattern.size());
+  for (size_t i = 0; i < kPattern.size(); ++i) {
+    const bool digit = tail[i] >= '0' && tail[i] <= '9';
+    if (kPattern[i] == '#' ? !digit : tail[i] != kPattern[i]) return 0;
+  }
+  part = std::atoi(std::string(tail.substr(1, 5)).c_str());
+  return kPattern.size();
+}
+
+}  // namespace
+
+std::string model_name(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  if (name.size() > kExtension.size() && name.ends_with(kExtension)) name.resize(name.size() - kExtension.size());
+  int part = 0;
+  name.resize(name.size() - part_suffix(name, part));
+  return name;
+}
+
+std::vector<ModelFile> find_model_files(const std::vector<std::string>& directories) {
+  namespace fs = std::filesystem;
+  std::vector<ModelFile> files;
+  for (const std::string& directory : directories) {
+    std::error_code error;
+    std::vector<ModelFile> here;
+    for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+      const std::string file = it->path().filename().string();
+      std::error_code ignored;
+      if (file.starts_with('.') || !file.ends_with(kExtension) || !it->is_regular_file(ignored)) continue;
+      int part = 1;
+      part_suffix(std::string_view(file).substr(0, file.size() - kExtension.size()), part);
+      if (part == 1) here.push_back({model_name(file), it->path().string()});
+    }
+    for (ModelFile& file : here) {
+      const auto same = [&](const ModelFile& other) { return other.name == file.name; };
+      if (std::none_of(files.begin(), files.end(), same)) files.push_back(std::move(file));
+    }
+  }
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return files;
+}
+
+const ModelFile* find_model_file(const std::vector<ModelFile>& files, const std::string& name) {
+  for (const ModelFile& file : files) {
+    if (file.name == name || file.path.substr(file.path.rfind('/') + 1) == name) return &file;
+  }
+  const ModelFile* found = nullptr;
+  for (const ModelFile& file : files) {
+    if (::strcasecmp(file.name.c_str(), name.c_str()) != 0) continue;
+    if (found != nullptr) return nullptr;
+    found = &file;
+  }
+  return found;
+}
+
+std::vector<std::string> model_directories(const std::string& configured) {
+  if (!configured.empty()) return {configured};
+  const std::string system = "/var/lib/ellm/models", own = client::models_directory();
+  return own == system ? std::vector{system} : std::vector{own, system};
+}
+
+}  // namespace ellm::daemon

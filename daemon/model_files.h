@@ -1,0 +1,26 @@
+// Model files on disk and the names under which users know them. Reads directories; any thread.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ellm::daemon {
+
+struct ModelFile {
+  std::string name, path;
+};
+
+/// The file's name without directory, ".gguf" and the "-00001-of-00003" of a split model.
+std::string model_name(const std::string& path);
+
+/// The GGUF files of the directories, by name; of a split model its first part. An earlier directory hides the same name
+/// in a later one; a directory that cannot be read counts as empty.
+std::vector<ModelFile> find_model_files(const std::vector<std::string>& directories);
+
+/// By name or file name, exactly; else the only one that differs in case alone.
+const ModelFile* find_model_file(const std::vector<ModelFile>& files, const std::string& name);
+
+/// The configured directory, or those of places.h that there are.
+std::vector<std::string> model_directories(const std::string& configured);
+
+}  // namespace ellm::daemon

@@ -1,0 +1,319 @@
+// See registry.h.
+#include "daemon/registry.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+
+#include "daemon/format/inspect.h"
+#include "daemon/kv_plan.h"
+#include "daemon/log.h"
+#include "daemon/runtime/memory.h"
+
+namespace ellm::daemon {
+namespace {
+
+using client::ErrorCode;
+using client::ModelInfo;
+
+constexpr uint32_t kBusyRetryMs = 500;
+
+std::string names_of(const std::vector<ModelFile>& files) {
+  std::string names;
+  for (const ModelFile& file : files) names += (names.empty() ? "" : ", ") + file.name;
+  return names;
+}
+
+/// What a step needs beside weights and KV: logits, and the activations of its rows.
+uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
+  const uint64_t logits = uint64_t{limits.max_running + limits.score_rows} * config.vocabulary;
+  const uint64_t row = 6ull * config.embedding + 3ull * config.feed_forward +
+                       (2ull * config.heads + 2ull * config.kv_heads) * config.head_dim;
+  return 4 * (logits + row * limits.step_tokens);
+}
+
+void describe_config(ModelInfo& info, const model::ModelConfig& config) {
+  info.architecture = config.architecture;
+  info.context = config.context;
+  info.size_label = config.size_label;
+}
+
+}  // namespace
+
+/// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
+struct Registry::Loader {
+  const Config& config;
+  uint32_t threads;
+  serve::Engine& engine;
+  std::mutex mutex;
+  std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;    // by path
+
+  std::shared_ptr<const LoadedModel> load(const ModelFile& file);
+  std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
+  ModelInfo read_info(const ModelFile& file);
+};
+
+std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file) {
+  const auto start = std::chrono::steady_clock::now();
+  MemoryNeeds needs;
+  {
+    const auto gguf = format::Gguf::open(file.path);
+    const model::ModelConfig head = model::read_config(*gguf);
+    const auto type = config.kv.type == "int8" ? shm::KvType::int8 : shm::KvType::f16;
+    needs.geometry = {head.layers, head.kv_heads, head.head_dim, type, type};
+    for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
+    needs.work_bytes = work_bytes(head, engine.limits());
+    needs.trained_context = head.context;
+    needs.available_bytes = runtime::available_memory_bytes();
+  }
+  const KvPlan plan = plan_kv(file.name, config, needs);
+  model::LoadOptions options;
+  options.memory = *runtime::parse_memory_policy(config.memory.policy);
+  options.lock = config.memory.lock != "off";
+  options.require_lock = config.memory.lock == "require";
+  options.threads = threads;
+  auto loaded = std::make_shared<LoadedModel>();
+  loaded->name = file.name;
+  loaded->model = model::Model::load(file.path, options);
+  loaded->context = plan.context;
+  engine.add_model(file.name, loaded->model, needs.geometry.k_type, plan.tokens, plan.context, options.lock);
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) + " ms: weights " +
+                            human_bytes(loaded->model->weight_bytes()) + ", KV " + std::to_string(plan.tokens) +
+                            " tokens (" + config.kv.type + "), context " + std::to_string(plan.context));
+  return loaded;
+}
+
+ModelInfo Registry::Loader::read_info(const ModelFile& file) {
+  ModelInfo info;
+  info.name = file.name;
+  info.path = file.path;
+  const auto gguf = format::Gguf::open(file.path);
+  info.file_bytes = gguf->file_bytes();
+  info.parameters = format::parameter_count(*gguf);
+  info.weight_types = format::describe_weight_types(*gguf);
+  info.chat = gguf->find("tokenizer.chat_template") != nullptr;
+  describe_config(info, model::read_config(*gguf));
+  return info;
+}
+
+std::vector<ModelInfo> Registry::Loader::describe(const std::vector<ModelFile>& files) {
+  std::vector<ModelInfo> infos;
+  for (const ModelFile& file : files) {
+    std::error_code error;
+    const auto time = std::filesystem::last_write_time(file.path, error);
+    {
+      std::lock_guard lock(mutex);
+      const auto found = cache.find(file.path);
+      if (found != cache.end() && found->second.first == time) {
+        infos.push_back(found->second.second);
+        continue;
+      }
+    }
+    ModelInfo info;
+    info.name = file.name;
+    info.path = file.path;
+    try {
+      info = read_info(file);
+    } catch (const std::exception&) {
+      // Listed by its name alone; loading it says what is wrong with it.
+    }
+    std::lock_guard lock(mutex);
+    cache[file.path] = {time, info};
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop)
+    : config_(config),
+      engine_(engine),
+      pool_(pool),
+      loop_(loop),
+      directories_(model_directories(config.models_dir)),
+      loader_(std::make_shared<Loader>(config, threads, engine)) {}
+
+Registry::~Registry() = default;
+
+void Registry::note_warnings(const model::Model& model) {
+  for (const std::string& warning : model.warnings()) {
+    log(Priority::warning, warning);
+    if (std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end()) warnings_.push_back(warning);
+  }
+  if (model.chat_template() == nullptr && !model.chat_template_error().empty()) {
+    log(Priority::warning, model.path() + ": chat template: " + model.chat_template_error());
+  }
+}
+
+Failure Registry::no_such_model(const std::string& name, const std::vector<ModelFile>& files) const {
+  std::string there;
+  for (const auto& [loaded, entry] : entries_) there += (there.empty() ? "" : ", ") + loaded;
+  for (const ModelFile& file : files) {
+    if (!entries_.contains(file.name)) there += (there.empty() ? "" : ", ") + file.name;
+  }
+  Failure failure{ErrorCode::no_such_model, name.empty() ? "no model is named" : "there is no model '" + name + "'"};
+  if (there.empty()) {
+    failure.message += "; there are none in " + directories_.front() + " (get one: ellm pull smollm2)";
+  } else {
+    failure.message += std::string(name.empty() ? " and there are several; name one of: " : "; there are: ") + there;
+  }
+  return failure;
+}
+
+void Registry::load_now(const std::string& name_or_path) {
+  ModelFile file{model_name(name_or_path), name_or_path};
+  // What looks like a path, and what lies here, is a path; else it is the name of a model.
+  if (name_or_path.find('/') == std::string::npos && ::access(name_or_path.c_str(), F_OK) != 0) {
+    const auto files = find_model_files(directories_);
+    const ModelFile* found = find_model_file(files, name_or_path);
+    if (found == nullptr) throw NoSuchModel(no_such_model(name_or_path, files).message);
+    file = *found;
+  }
+  if (const auto entry = entries_.find(file.name); entry != entries_.end()) {
+    if (entry->second.path == file.path) return;
+    throw model::LoadError(file.path + ": a model named '" + file.name + "' is loaded from " + entry->second.path);
+  }
+  Entry entry{State::loaded, file.path, loader_->load(file), {}};
+  note_warnings(*entry.model->model);
+  entries_.emplace(file.name, std::move(entry));
+  if (default_name_.empty()) default_name_ = file.name;
+}
+
+void Registry::resolve(const std::string& name, OnResolved done) {
+  std::string wanted = name;
+  if (wanted.empty() && entries_.contains(default_name_)) wanted = default_name_;
+  if (wanted.empty() && entries_.size() == 1) wanted = entries_.begin()->first;
+  if (const auto entry = entries_.find(wanted); entry != entries_.end()) {
+    load_file({wanted, entry->second.path}, std::move(done));
+    return;
+  }
+  const auto files = find_model_files(directories_);
+  const ModelFile* file = find_model_file(files, wanted);
+  if (wanted.empty() && entries_.empty() && files.size() == 1) file = &files.front();
+  if (file == nullptr) return done(no_such_model(wanted, files));
+  load_file(*file, std::move(done));
+}
+
+void Registry::load(const std::string& name_or_path, OnResolved done) {
+  if (name_or_path.empty()) return done(Failure{ErrorCode::bad_request, "models: no model is named"});
+  if (name_or_path.find('/') == std::string::npos) return resolve(name_or_path, std::move(done));
+  load_file({model_name(name_or_path), name_or_path}, std::move(done));
+}
+
+/// Joins a load that is under way, or begins one.
+void Registry::load_file(const ModelFile& file, OnResolved done) {
+  const auto [found, fresh] = entries_.try_emplace(file.name);
+  Entry& entry = found->second;
+  if (fresh) {
+    entry.path = file.path;
+    to_load_.push_back(file.name);
+  } else if (entry.path != file.path) {
+    return done(Failure{ErrorCode::bad_request, "a model named '" + file.name + "' is loaded from " + entry.path});
+  } else if (entry.state == State::loaded) {
+    return done(entry.model);
+  } else if (entry.state == State::unloading) {
+    return done(Failure{ErrorCode::busy, "model '" + file.name + "' is being unloaded", kBusyRetryMs});
+  }
+  entry.waiters.push_back(std::move(done));
+  if (!loading_) load_next();
+}
+
+void Registry::load_next() {
+  if (to_load_.empty()) return;
+  loading_ = true;
+  const std::string name = std::move(to_load_.front());
+  to_load_.pop_front();
+  pool_.submit([this, loader = loader_, &loop = loop_, file = ModelFile{name, entries_.at(name).path}] {
+    Resolved outcome;
+    try {
+      outcome = loader->load(file);
+    } catch (const std::exception& e) {
+      outcome = Failure{ErrorCode::model_failed, e.what()};
+    }
+    loop.post([this, name = file.name, outcome = std::move(outcome)] { loaded_one(name, outcome); });
+  });
+}
+
+void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
+  loading_ = false;
+  Entry& entry = entries_.at(name);
+  const auto waiters = std::move(entry.waiters);
+  if (const auto* model = std::get_if<std::shared_ptr<const LoadedModel>>(&outcome)) {
+    entry.state = State::loaded;
+    entry.model = *model;
+    entry.waiters.clear();
+    note_warnings(*entry.model->model);
+  } else {
+    log(Priority::error, "cannot load " + entry.path + ": " + std::get<Failure>(outcome).message);
+    entries_.erase(name);
+  }
+  for (const OnResolved& done : waiters) done(outcome);
+  if (!loading_) load_next();
+}
+
+void Registry::unload(const std::string& name, std::function<void(std::optional<Failure>)> done) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    std::string names;
+    for (const auto& [loaded, entry] : entries_) names += (names.empty() ? "" : ", ") + loaded;
+    return done(Failure{ErrorCode::no_such_model,
+                        "model '" + name + "' is not loaded; loaded are: " + (names.empty() ? "none" : names)});
+  }
+  if (found->second.state != State::loaded) {
+    return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
+  }
+  found->second.state = State::unloading;
+  pool_.submit([this, &engine = engine_, &loop = loop_, name, done = std::move(done)] {
+    engine.remove_model(name);
+    loop.post([this, name, done] {
+      entries_.erase(name);
+      log(Priority::notice, "unloaded " + name);
+      done(std::nullopt);
+    });
+  });
+}
+
+std::vector<ModelInfo> Registry::loaded() const {
+  std::vector<ModelInfo> infos;
+  for (const serve::ModelRow& row : engine_.models()) {
+    if (row.model == nullptr) continue;
+    const model::Model& model = *row.model;
+    ModelInfo& info = infos.emplace_back();
+    describe_config(info, model.config());
+    info.name = row.name;
+    info.path = model.path();
+    info.weight_types = model.weight_types();
+    info.tokenizer = model.tokenizer()->description();
+    info.parameters = model.parameters();
+    info.file_bytes = model.file_bytes();
+    info.resident_bytes = model.weight_bytes();
+    info.context = row.context;
+    info.loaded = true;
+    info.locked = model.locked();
+    info.chat = model.chat_template() != nullptr;
+    info.kv_type = row.kv_type;
+    info.kv_pages = row.pages;
+    info.kv_pages_free = row.free_pages;
+  }
+  return infos;
+}
+
+void Registry::list(OnInfos done) {
+  auto infos = loaded();
+  std::vector<ModelFile> others;
+  for (const ModelFile& file : find_model_files(directories_)) {
+    const auto same = [&](const ModelInfo& info) { return info.name == file.name; };
+    if (std::none_of(infos.begin(), infos.end(), same)) others.push_back(file);
+  }
+  if (others.empty()) return done(std::move(infos));
+  pool_.submit([loader = loader_, &loop = loop_, infos = std::move(infos), others = std::move(others),
+                done = std::move(done)]() mutable {
+    for (ModelInfo& info : loader->describe(others)) infos.push_back(std::move(info));
+    loop.post([infos = std::move(infos), done = std::move(done)]() mutable { done(std::move(infos)); });
+  });
+}
+
+}  // namespace ellm::daemon

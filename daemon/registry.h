@@ -1,0 +1,98 @@
+// The models: which are loaded, which could be, and loading and unloading them, one at a time, in the preparation pool.
+// The I/O thread owns it; all callbacks run there.
+//
+//   (file) ──load──► loading ──► loaded ──unload──► unloading ──► (file)
+//                       └─ failed: every waiter is told why; the next request tries again
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "client/messages.h"
+#include "daemon/config.h"
+#include "daemon/loop.h"
+#include "daemon/model/model.h"
+#include "daemon/model_files.h"
+#include "daemon/prepare_pool.h"
+#include "daemon/serve/engine.h"
+
+namespace ellm::daemon {
+
+struct LoadedModel {
+  std::string name;
+  std::shared_ptr<const model::Model> model;
+  uint32_t context = 0;               // tokens of one request
+};
+
+/// What a client is told: translated to an Error message in one place.
+struct Failure {
+  client::ErrorCode code = client::ErrorCode::internal;
+  std::string message;
+  uint32_t retry_after_ms = 0;
+};
+
+class Registry {
+ public:
+  using Resolved = std::variant<std::shared_ptr<const LoadedModel>, Failure>;
+  using OnResolved = std::function<void(const Resolved&)>;
+  using OnInfos = std::function<void(std::vector<client::ModelInfo>)>;
+
+  Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop);
+  ~Registry();
+
+  /// At the start, before the loop runs: loads a model and returns. Throws what Model::load throws, or NoSuchModel.
+  void load_now(const std::string& name_or_path);
+
+  /// The model of a request, loaded now if need be; empty: the default one. `done` may be called before this returns.
+  void resolve(const std::string& name, OnResolved done);
+  /// For an administrator: a name, or a path of a file.
+  void load(const std::string& name_or_path, OnResolved done);
+  void unload(const std::string& name, std::function<void(std::optional<Failure>)> done);
+
+  std::vector<client::ModelInfo> loaded() const;
+  /// Loaded models and the files of the directories.
+  void list(OnInfos done);
+  /// Of the loads, for `status`.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  enum class State : uint8_t { loading, loaded, unloading };
+  struct Entry {
+    State state = State::loading;
+    std::string path;
+    std::shared_ptr<const LoadedModel> model;
+    std::vector<OnResolved> waiters;
+  };
+  struct Loader;                      // what loading needs; used in the pool
+
+  Failure no_such_model(const std::string& name, const std::vector<ModelFile>& files) const;
+  void load_file(const ModelFile& file, OnResolved done);
+  void load_next();
+  void loaded_one(const std::string& name, const Resolved& outcome);
+  void note_warnings(const model::Model& model);
+
+  const Config& config_;
+  serve::Engine& engine_;
+  PreparePool& pool_;
+  Loop& loop_;
+  const std::vector<std::string> directories_;
+  std::shared_ptr<Loader> loader_;
+  std::map<std::string, Entry> entries_;
+  std::deque<std::string> to_load_;
+  bool loading_ = false;
+  std::string default_name_;          // the first model of the configuration
+  std::vector<std::string> warnings_;
+};
+
+/// "there is no model 'x' …"
+class NoSuchModel : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace ellm::daemon

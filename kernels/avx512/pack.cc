@@ -1,0 +1,73 @@
+// Activations into tiles at the AVX-512 level: a block of 32 values is two registers.
+#include "kernels/avx512/intrinsics.h"
+#include "kernels/avx512/level.h"
+
+namespace ellm::kernels::ELLM_AVX512 {
+namespace {
+
+/// Values of a block, missing ones 0.
+struct Block {
+  __m512 low, high;
+};
+inline __attribute__((always_inline)) Block load_block(const float* x, uint32_t n) {
+  if (n >= kBlock) return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
+  const uint32_t mask = (1u << n) - 1;
+  const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask & 0xffff), x);
+  return {low, n > 16 ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), x + 16) : _mm512_setzero_ps()};
+}
+
+inline __attribute__((always_inline)) __m512 magnitude(__m512 v) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(INT32_MAX)));
+}
+
+/// v * factor within ±127, NaN as -127 (the second operand of min and max is what a NaN leaves).
+inline __attribute__((always_inline)) __m512i rounded(__m512 v, __m512 factor) {
+  const __m512 limit = _mm512_set1_ps(127);
+  const __m512 least = _mm512_max_ps(_mm512_mul_ps(v, factor), _mm512_set1_ps(-127));
+  return _mm512_cvtps_epi32(_mm512_min_ps(least, limit));
+}
+
+}  // namespace
+
+void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+  const TokenTile tile = tile_of(row, dst.rows);
+  for (uint32_t b = first_block; b < last_block; ++b) {
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    const size_t i = size_t{tile.first} * dst.blocks() + in_tile;
+    int8_t* q = dst.q + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
+    const Block v = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
+    // A NaN is the first operand each time, and counts as nothing.
+    const __m512 zero = _mm512_setzero_ps();
+    const __m512 most = _mm512_max_ps(_mm512_max_ps(magnitude(v.low), zero), _mm512_max_ps(magnitude(v.high), zero));
+    const float a = _mm512_reduce_max_ps(most);
+    if (a < 1e-30f) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm_setzero_si128());
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm_setzero_si128());
+      dst.scale[i] = dst.scaled_sum[i] = 0;
+      dst.minus_sum[i] = dst.minus_sum16[2 * i] = dst.minus_sum16[2 * i + 1] = 0;
+      continue;
+    }
+    const __m512 factor = _mm512_set1_ps(127 / a);
+    const __m512i low = rounded(v.low, factor), high = rounded(v.high, factor);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(low));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(high));
+    const int32_t sum_low = _mm512_reduce_add_epi32(low), sum_high = _mm512_reduce_add_epi32(high);
+    dst.scale[i] = a / 127;
+    dst.minus_sum16[2 * i] = -sum_low;
+    dst.minus_sum16[2 * i + 1] = -sum_high;
+    dst.minus_sum[i] = -(sum_low + sum_high);
+    dst.scaled_sum[i] = dst.scale[i] * static_cast<float>(sum_low + sum_high);
+  }
+}
+
+void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+  const TokenTile tile = tile_of(row, dst.rows);
+  for (uint32_t b = first_block; b < last_block; ++b) {
+    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + (size_t{b} * tile.width + (row - tile.first)) * kBlock;
+    const Block v = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
+    _mm512_storeu_ps(to, v.low);
+    _mm512_storeu_ps(to + 16, v.high);
+  }
+}
+
+}  // namespace ellm::kernels::ELLM_AVX512
