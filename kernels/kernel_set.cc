@@ -10,9 +10,9 @@ namespace ellm::kernels {
 namespace {
 
 constexpr KernelSet kLevels[] = {
-    {"avx512", Level::avx512, ELLM_MATMUL(avx512), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
-    {"avx2", Level::avx2, ELLM_MATMUL(avx2), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
-    {"scalar", Level::scalar, ELLM_MATMUL(scalar), ELLM_NO_ATTENTION, ELLM_NO_ROWS},
+    {"avx512", Level::avx512, ELLM_MATMUL(avx512), ELLM_ATTENTION(avx512), ELLM_ROWS(avx512)},
+    {"avx2", Level::avx2, ELLM_MATMUL(avx2), ELLM_ATTENTION(avx2), ELLM_ROWS(avx2)},
+    {"scalar", Level::scalar, ELLM_MATMUL(scalar), ELLM_ATTENTION(scalar), ELLM_ROWS(scalar)},
 };
 
 }  // namespace

@@ -47,11 +47,13 @@ struct KernelSet {
   void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
   void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
 
-  /// Whole attention: segments of kAttentionSegment tokens in order, merged in order.
+  /// Whole attention: segments of kAttentionSegment tokens in order, merged in order. About 200 KB of stack;
+  /// head_dim up to kMaxHeadDim. q and out may not overlap.
   void (*attention)(const AttentionArgs& args) noexcept;
   /// The same in two steps, so that several threads can share one long context: the partial result of one segment for
   /// all rows and heads at partials + ((i * group + h) * segments + segment) * attention_partial_floats(head_dim), then
-  /// the merge of a row range. Equal to `attention` to the bit.
+  /// the merge of a row range. Rows that end before the segment have no partial result of it: none is written or read.
+  /// Equal to `attention` to the bit.
   void (*attention_partial)(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) noexcept;
   void (*attention_merge)(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
                           const float* partials) noexcept;

@@ -14,6 +14,7 @@ enum class KvType : uint8_t { f16, int8 };
 
 inline constexpr uint32_t kPageTokens = 32;
 inline constexpr uint32_t kAttentionSegment = 512;   // tokens; long contexts are cut here, whoever works on them
+inline constexpr uint32_t kMaxHeadDim = 256;         // a precondition of attention: its scratch memory is of fixed size
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

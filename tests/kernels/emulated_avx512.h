@@ -152,4 +152,8 @@ ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
 #define _mm512_reduce_max_ps(v) emulated_reduce_max_ps(v)
 #define _mm512_reduce_add_epi32(v) emulated_reduce_add_epi32(v)
 
+// Attention and the row functions.
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, parts) simde_mm512_shuffle_f32x4(a, b, parts)
+
 #pragma GCC diagnostic pop

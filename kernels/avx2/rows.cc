@@ -1,0 +1,21 @@
+// Row functions of the AVX2 level (kernels/lanes/rows.h).
+#include "kernels/avx2/level.h"
+
+#include "kernels/avx2/lanes.h"
+#include "kernels/lanes/rows.h"
+
+namespace ellm::kernels::avx2 {
+
+void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float* out) noexcept {
+  rms_norm_row<Avx2Lanes>(x, weight, n, eps, out);
+}
+void rope(float* head, const float* cos, const float* sin, uint32_t half, bool neox) noexcept {
+  rope_head<Avx2Lanes>(head, cos, sin, half, neox);
+}
+void silu_mul(const float* gate, const float* up, uint32_t n, float* out) noexcept {
+  silu_mul_row<Avx2Lanes>(gate, up, n, out);
+}
+uint32_t argmax(const float* x, uint32_t n) noexcept { return argmax_row<Avx2Lanes>(x, n); }
+float log_sum_exp(const float* x, uint32_t n) noexcept { return log_sum_exp_row<Avx2Lanes>(x, n); }
+
+}  // namespace ellm::kernels::avx2

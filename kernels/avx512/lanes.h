@@ -1,0 +1,120 @@
+// Sixteen floats of the AVX-512 level: one register. The operations are those of kernels/scalar/lanes.h.
+#pragma once
+#include "kernels/avx512/intrinsics.h"
+#include "kernels/lanes/unroll.h"
+
+namespace ellm::kernels {
+namespace {
+
+struct Avx512Lanes {
+  __m512 v;
+
+  // Register tiles of attention: accumulators, the K or V they share and the broadcasts in 32 registers.
+  static constexpr int kQueries = 8;
+  static constexpr int token_vectors(int) { return 2; }
+  static constexpr int dim_vectors(int queries) { return queries <= 4 ? 4 : 2; }
+
+  static ELLM_INLINE __mmask16 first_lanes(uint32_t n) {
+    return static_cast<__mmask16>(n < 16 ? (1u << n) - 1 : 0xffffu);
+  }
+
+  static ELLM_INLINE Avx512Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static ELLM_INLINE Avx512Lanes load_first(const float* p, uint32_t n) {
+    return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
+  }
+  ELLM_INLINE void store(float* p) const { _mm512_storeu_ps(p, v); }
+  ELLM_INLINE void store_first(float* p, uint32_t n) const { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+  static ELLM_INLINE Avx512Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
+
+  static ELLM_INLINE Avx512Lanes load_halves(const uint16_t* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  ELLM_INLINE void store_halves(uint16_t* p) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static ELLM_INLINE Avx512Lanes load_bytes(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  template <int J>
+  static ELLM_INLINE Avx512Lanes load_bytes_of_groups(const int8_t* p) {
+    __m512i groups = _mm512_loadu_si512(p);
+    if constexpr (J < 3) groups = _mm512_slli_epi32(groups, 24 - 8 * J);
+    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(groups, 24))};
+  }
+
+  static ELLM_INLINE void deinterleave(Avx512Lanes a, Avx512Lanes b, Avx512Lanes& even, Avx512Lanes& odd) {
+    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    even.v = _mm512_permutex2var_ps(a.v, evens, b.v);
+    odd.v = _mm512_permutex2var_ps(a.v, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b.v);
+  }
+  static ELLM_INLINE void interleave(Avx512Lanes even, Avx512Lanes odd, Avx512Lanes& a, Avx512Lanes& b) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    a.v = _mm512_permutex2var_ps(even.v, low, odd.v);
+    b.v = _mm512_permutex2var_ps(even.v, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd.v);
+  }
+
+  struct Max {
+    static ELLM_INLINE __m512 apply(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+  };
+  struct Sum {
+    static ELLM_INLINE __m512 apply(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+  };
+  template <class Op>
+  static ELLM_INLINE Avx512Lanes fold(Avx512Lanes a) {
+    a.v = Op::apply(a.v, _mm512_shuffle_f32x4(a.v, a.v, 0x4e));
+    a.v = Op::apply(a.v, _mm512_shuffle_f32x4(a.v, a.v, 0xb1));
+    a.v = Op::apply(a.v, _mm512_shuffle_ps(a.v, a.v, 0x4e));
+    a.v = Op::apply(a.v, _mm512_shuffle_ps(a.v, a.v, 0xb1));
+    return a;
+  }
+  // Sixteen vectors a … p are folded together: a step takes two vectors of partial trees, puts the lower halves of their
+  // trees into one register and the upper into another, and combines the two. The last step leaves them in the order
+  // a e i m b f j n c g k o d h l p, so letter number A is given the tree that belongs into lane 4 * (A % 4) + A / 4.
+  template <class Op, int A, class Get>
+  static ELLM_INLINE __m512 fold_2(Get& get) {        // 8 lanes of each of 2 vectors
+    const __m512 a = get(Index<4 * (A % 4) + A / 4>{}).v, b = get(Index<4 * ((A + 1) % 4) + (A + 1) / 4>{}).v;
+    return Op::apply(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+  template <class Op, int A, class Get>
+  static ELLM_INLINE __m512 fold_4(Get& get) {        // 4 lanes of each of 4 vectors
+    const __m512 ab = fold_2<Op, A>(get), cd = fold_2<Op, A + 2>(get);
+    return Op::apply(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  }
+  template <class Op, int A, class Get>
+  static ELLM_INLINE __m512 fold_8(Get& get) {        // 2 lanes of each of 8 vectors
+    const __m512 s = fold_4<Op, A>(get), t = fold_4<Op, A + 4>(get);
+    return Op::apply(_mm512_shuffle_ps(s, t, 0x44), _mm512_shuffle_ps(s, t, 0xee));
+  }
+  template <class Op, class Get>
+  static ELLM_INLINE Avx512Lanes fold16(Get get) {
+    const __m512 u = fold_8<Op, 0>(get), w = fold_8<Op, 8>(get);
+    return {Op::apply(_mm512_shuffle_ps(u, w, 0x88), _mm512_shuffle_ps(u, w, 0xdd))};
+  }
+  ELLM_INLINE float first() const { return _mm_cvtss_f32(_mm256_castps256_ps128(_mm512_castps512_ps256(v))); }
+
+  friend ELLM_INLINE Avx512Lanes fma(Avx512Lanes a, Avx512Lanes b, Avx512Lanes c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+  }
+  friend ELLM_INLINE Avx512Lanes mul(Avx512Lanes a, Avx512Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes add(Avx512Lanes a, Avx512Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes sub(Avx512Lanes a, Avx512Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes div(Avx512Lanes a, Avx512Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes max(Avx512Lanes a, Avx512Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes min(Avx512Lanes a, Avx512Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+  friend ELLM_INLINE Avx512Lanes abs(Avx512Lanes a) { return {_mm512_abs_ps(a.v)}; }
+  friend ELLM_INLINE Avx512Lanes select_less(Avx512Lanes a, Avx512Lanes b, Avx512Lanes yes, Avx512Lanes no) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+  }
+  friend ELLM_INLINE Avx512Lanes keep_first(Avx512Lanes a, uint32_t n, Avx512Lanes other) {
+    return {_mm512_mask_blend_ps(first_lanes(n), other.v, a.v)};
+  }
+  friend ELLM_INLINE uint32_t equal_bits(Avx512Lanes a, Avx512Lanes b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ);
+  }
+  friend ELLM_INLINE Avx512Lanes shift_to_exponent(Avx512Lanes a) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
+  }
+};
+
+}  // namespace
+}  // namespace ellm::kernels

@@ -1,0 +1,397 @@
+// Attention over paged KV with an online softmax, once for all levels (the arithmetic: HACKING.md, "The fixed-order
+// rule"). Pure; any thread; about 200 KB of stack.
+//
+// The rows of a chunk and the query heads of its KV head are stacked: query i is head i % group of row i / group. A block
+// of stacked queries goes through the pages together, so that a page is read (and converted) once per block; within a
+// block, register tiles of L::kQueries queries. Positions ascend with i: in the pages where a chunk ends, the first
+// queries of a block see fewer tokens than the last, or none, and then leave the page without a trace. Each query
+// executes the operations of a decode step at its position, whatever stands beside it in its block.
+#pragma once
+#include <string.h>
+
+#include "kernels/kernel_set.h"
+#include "kernels/lanes/attention_tiles.h"
+#include "kernels/lanes/exp.h"
+
+namespace ellm::kernels {
+namespace {
+
+constexpr uint32_t kMaxBlockQueries = 64;            // a multiple of 16
+constexpr uint32_t kBlockFloats = 64 * 128;          // queries of a block times (padded) head_dim
+
+/// Online softmax of a block's queries: running maximum and sum, and the values (query, stride).
+struct SoftmaxState {
+  alignas(64) float largest[kMaxBlockQueries];
+  alignas(64) float sum[kMaxBlockQueries];
+  alignas(64) float values[kBlockFloats];
+};
+
+struct AttentionScratch {
+  SoftmaxState total, segment;
+  alignas(64) float q[kBlockFloats];                          // per tile of n queries: (head_dim, n)
+  alignas(64) float keys[kMaxHeadDim * kPageTokens];          // a page's K as floats, (head_dim, 32)
+  alignas(64) float page_values[kPageTokens * kMaxHeadDim];   // a page's V as floats, (32, stride)
+  alignas(64) float scores[kMaxBlockQueries * kPageTokens];   // (query, 32), then the probabilities
+  alignas(64) float sums[16 * 16];                            // p of tokens t and t + 16 added, (query, 16)
+  alignas(64) float decay[kMaxBlockQueries];                  // c: what becomes of the old sum and values
+  uint32_t visible[kMaxBlockQueries];                         // tokens of the page that the query sees
+};
+
+/// A block of queries [first, first + count) of the stack, and what all its steps need.
+struct QueryBlock {
+  const AttentionArgs& args;
+  uint32_t first, count, stride;      // stride: head_dim padded to 16
+
+  ELLM_INLINE uint32_t position(uint32_t i) const { return args.first_position + (first + i) / args.group; }
+  ELLM_INLINE const float* query(uint32_t i) const {
+    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
+    return args.q + row * args.q_stride + head * args.head_dim;
+  }
+  ELLM_INLINE float* output(uint32_t i) const {
+    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
+    return args.out + row * args.out_stride + head * args.head_dim;
+  }
+  /// The first query whose position is at least `p`.
+  ELLM_INLINE uint32_t first_at(uint32_t p) const {
+    uint32_t i = 0;
+    while (i < count && position(i) < p) ++i;
+    return i;
+  }
+};
+
+ELLM_INLINE uint32_t padded_head_dim(uint32_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+/// Queries of a block: whole tiles.
+template <class L>
+ELLM_INLINE uint32_t block_queries(uint32_t head_dim) {
+  const uint32_t fit = kBlockFloats / padded_head_dim(head_dim);
+  const uint32_t most = fit < kMaxBlockQueries ? fit : kMaxBlockQueries;
+  return most / L::kQueries * L::kQueries;
+}
+
+template <class L>
+ELLM_INLINE uint32_t tile_queries(uint32_t i, uint32_t count) {
+  return count - i < L::kQueries ? count - i : L::kQueries;
+}
+
+/// Copies a block's queries, the queries of a tile side by side.
+template <class L>
+void load_queries(const QueryBlock& b, AttentionScratch& s) {
+  const uint32_t head_dim = b.args.head_dim;
+  for (uint32_t tile = 0; tile < b.count; tile += L::kQueries) {
+    const uint32_t n = tile_queries<L>(tile, b.count);
+    float* q = s.q + tile * head_dim;
+    for (uint32_t i = 0; i < n; ++i) {
+      const float* from = b.query(tile + i);
+      for (uint32_t d = 0; d < head_dim; ++d) q[d * n + i] = from[d];
+    }
+  }
+  memset(s.scores, 0, sizeof s.scores);   // softmax works on 16 queries at a time, some of which may not exist
+  memset(s.sums, 0, sizeof s.sums);
+}
+
+ELLM_INLINE const float* scales_behind(const std::byte* block, size_t values) {
+  return reinterpret_cast<const float*>(block + values);
+}
+
+template <class L, class Keys>
+ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, const float* key_scales, uint32_t from,
+                             AttentionScratch& s) {
+  for (uint32_t i = from; i < b.count; i += L::kQueries) {
+    score_tile<L>(tile_queries<L>(i, b.count), keys, s.q + i * b.args.head_dim, b.args.head_dim, key_scales, b.args.scale,
+                  s.scores + i * kPageTokens);
+  }
+}
+
+template <class L, class Keys>
+ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float* to) {
+  for (uint32_t d = 0; d < head_dim; d += 4) {      // K blocks are padded to multiples of 4
+    unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA {
+      keys.template at<j.value>(d, 0).store(to + (d + j) * kPageTokens);
+      keys.template at<j.value>(d, 1).store(to + (d + j) * kPageTokens + 16);
+    });
+  }
+  return {to};
+}
+
+/// Scores of a page for the tiles from query `from` on. Where several tiles share the page it is converted once.
+template <class L>
+void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScratch& s) {
+  const std::byte* block = b.args.k_blocks[page];
+  const uint32_t head_dim = b.args.head_dim;
+  const bool shared = b.count - from > L::kQueries;
+  if (b.args.k_type == KvType::f16) {
+    const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block)};
+    if (shared) {
+      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), nullptr, from, s);
+    } else {
+      score_tiles<L>(b, keys, nullptr, from, s);
+    }
+  } else {
+    const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block)};
+    const float* scales = scales_behind(block, (head_dim + 3) / 4 * 4 * kPageTokens);
+    if (shared) {
+      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, from, s);
+    } else {
+      score_tiles<L>(b, keys, scales, from, s);
+    }
+  }
+}
+
+/// The trees over tokens of up to 16 queries' vectors, lane i for query i.
+template <class L, class Op, class Get>
+ELLM_INLINE L fold_queries(uint32_t n, Get get) {
+  if (n == 1) return L::template fold<Op>(get(Index<0>{}));
+  return L::template fold16<Op>(get);
+}
+
+/// Scores become probabilities for queries [g, g + 16) of the block; maximum, sum and decay follow. kPartly: some queries
+/// do not see the whole page. `value_scales` (or null) multiply the probabilities after they are summed.
+template <class L, bool kPartly>
+ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const float* value_scales, SoftmaxState& state,
+                              AttentionScratch& s) {
+  float* scores = s.scores + g * kPageTokens;
+  const uint32_t* visible = s.visible + g;
+  const L zero = L::broadcast(0.0f);
+  if constexpr (kPartly) {
+    const L hidden = L::broadcast(-__builtin_inff());
+    for (uint32_t i = 0; i < n; ++i) {
+      float* row = scores + i * kPageTokens;
+      keep_first(L::load(row), visible[i], hidden).store(row);
+      keep_first(L::load(row + 16), visible[i] > 16 ? visible[i] - 16 : 0, hidden).store(row + 16);
+    }
+  }
+  const L old_largest = L::load(state.largest + g), old_sum = L::load(state.sum + g);
+  const L page_largest = fold_queries<L, typename L::Max>(n, [&](auto i) ELLM_INLINE_LAMBDA {
+    return max(L::load(scores + i * kPageTokens), L::load(scores + i * kPageTokens + 16));
+  });
+  L largest = max(old_largest, page_largest);
+  const L decay = first_page ? zero : exp_falling(sub(old_largest, largest));
+  L seen = zero;                      // 1 for the queries that see anything of the page
+  if constexpr (kPartly) {
+    float flags[16] = {};
+    for (uint32_t i = 0; i < n; ++i) flags[i] = visible[i] > 0 ? 1.0f : 0.0f;
+    seen = L::load(flags);
+    largest = select_less(zero, seen, largest, old_largest);
+  }
+  largest.store(state.largest + g);
+  decay.store(s.decay + g);
+
+  for (uint32_t i = 0; i < n; ++i) {
+    float* row = scores + i * kPageTokens;
+    const L m = L::broadcast(state.largest[g + i]);
+    L low = exp_falling(sub(L::load(row), m)), high = exp_falling(sub(L::load(row + 16), m));
+    if constexpr (kPartly) {
+      low = keep_first(low, visible[i], zero);
+      high = keep_first(high, visible[i] > 16 ? visible[i] - 16 : 0, zero);
+    }
+    add(low, high).store(s.sums + i * 16);
+    if (value_scales) {
+      low = mul(low, L::load(value_scales));
+      high = mul(high, L::load(value_scales + 16));
+    }
+    low.store(row);
+    high.store(row + 16);
+  }
+  const L page_sum = fold_queries<L, typename L::Sum>(n, [&](auto i) ELLM_INLINE_LAMBDA { return L::load(s.sums + i * 16); });
+  L sum = fma(old_sum, decay, page_sum);
+  if constexpr (kPartly) sum = select_less(zero, seen, sum, old_sum);
+  sum.store(state.sum + g);
+}
+
+template <class L, bool kPartly>
+void soften(uint32_t from, uint32_t count, bool first_page, const float* value_scales, SoftmaxState& state,
+            AttentionScratch& s) {
+  for (uint32_t g = from / 16 * 16; g < count; g += 16) {
+    soften_group<L, kPartly>(g, count - g < 16 ? count - g : 16, first_page, value_scales, state, s);
+  }
+}
+
+template <class L, class Values>
+ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t from, bool partly, SoftmaxState& state,
+                             AttentionScratch& s) {
+  static constexpr float kKept[1] = {1.0f};
+  for (uint32_t i = from; i < b.count; i += L::kQueries) {
+    const uint32_t n = tile_queries<L>(i, b.count);
+    const float* p = s.scores + i * kPageTokens;
+    float* acc = state.values + i * b.stride;
+    const uint32_t common = partly ? s.visible[i] : kPageTokens;   // the first query of a tile sees least
+    if (common > 0) weigh_tile<L>(n, values, 0, common, p, s.decay + i, acc, b.stride);
+    if (!partly) continue;
+    for (uint32_t k = 0; k < n; ++k) {
+      const uint32_t all = s.visible[i + k];
+      if (all <= common) continue;
+      weigh_tile<L>(1, values, common, all, p + k * kPageTokens, common > 0 ? kKept : s.decay + i + k, acc + k * b.stride,
+                    b.stride);
+    }
+  }
+}
+
+template <class L, class Values>
+ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t tokens, uint32_t stride, float* to) {
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t d = 0; d < stride; d += 16) values.at(t, d).store(to + t * stride + d);
+  }
+  return {to, stride};
+}
+
+/// Adds a page's values. `tokens`: how many of them any query sees; those behind are not read.
+template <class L>
+void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t from, bool partly, SoftmaxState& state,
+                AttentionScratch& s) {
+  const std::byte* block = b.args.v_blocks[page];
+  const bool shared = b.count - from > L::kQueries;
+  if (b.args.v_type == KvType::f16) {
+    const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), b.stride};
+    if (shared) {
+      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
+    } else {
+      weigh_tiles<L>(b, values, from, partly, state, s);
+    }
+  } else {
+    const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), b.stride};
+    if (shared) {
+      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
+    } else {
+      weigh_tiles<L>(b, values, from, partly, state, s);
+    }
+  }
+}
+
+/// Begins `state` anew and takes it through the pages of a segment, for the queries that reach into it.
+template <class L>
+void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, AttentionScratch& s) {
+  const L zero = L::broadcast(0.0f), lowest = L::broadcast(-__builtin_inff());
+  for (uint32_t i = 0; i < kMaxBlockQueries; i += 16) {
+    lowest.store(state.largest + i);
+    zero.store(state.sum + i);
+  }
+  for (uint32_t i = 0; i < b.count * b.stride; i += 16) zero.store(state.values + i);
+
+  const uint32_t first_page = segment * (kAttentionSegment / kPageTokens);
+  const uint32_t least = b.position(0), most = b.position(b.count - 1);
+  for (uint32_t page = first_page; page < first_page + kAttentionSegment / kPageTokens; ++page) {
+    const uint32_t start = page * kPageTokens;
+    if (start > most) return;
+    const bool partly = least < start + kPageTokens - 1;
+    uint32_t from = 0;                // the first tile with a query that sees anything
+    if (partly) {
+      for (uint32_t i = 0; i < b.count; ++i) {
+        const uint32_t end = b.position(i) + 1;
+        s.visible[i] = end <= start ? 0 : end - start < kPageTokens ? end - start : kPageTokens;
+      }
+      from = b.first_at(start) / L::kQueries * L::kQueries;
+    }
+    score_page<L>(b, page, from, s);
+    const float* value_scales =
+        b.args.v_type == KvType::int8 ? scales_behind(b.args.v_blocks[page], b.stride * kPageTokens) : nullptr;
+    if (partly) {
+      soften<L, true>(from, b.count, page == first_page, value_scales, state, s);
+    } else {
+      soften<L, false>(0, b.count, page == first_page, value_scales, state, s);
+    }
+    const uint32_t tokens = most + 1 - start < kPageTokens ? most + 1 - start : kPageTokens;
+    weigh_page<L>(b, page, tokens, from, partly, state, s);
+  }
+}
+
+/// Merges a later segment's result into `total` for queries [from, count): (largest, sum) by query, values (count, stride).
+template <class L>
+void merge_segment(uint32_t from, uint32_t count, const float* largest, const float* sum, const float* values,
+                   uint32_t stride, SoftmaxState& total, AttentionScratch& s) {
+  for (uint32_t g = from / 16 * 16; g < count; g += 16) {
+    const L old = L::load(total.largest + g), added = L::load(largest + g), now = max(old, added);
+    const L old_decay = exp_falling(sub(old, now)), added_decay = exp_falling(sub(added, now));
+    const L merged = fma(L::load(sum + g), added_decay, mul(L::load(total.sum + g), old_decay));
+    float now_of[16], merged_of[16], added_decay_of[16];
+    now.store(now_of);
+    merged.store(merged_of);
+    old_decay.store(s.decay + g);
+    added_decay.store(added_decay_of);
+    for (uint32_t i = from > g ? from : g; i < count && i < g + 16; ++i) {
+      total.largest[i] = now_of[i - g];
+      total.sum[i] = merged_of[i - g];
+      const L keep = L::broadcast(s.decay[i]), take = L::broadcast(added_decay_of[i - g]);
+      float* to = total.values + i * stride;
+      for (uint32_t d = 0; d < stride; d += 16) fma(L::load(values + i * stride + d), take, mul(L::load(to + d), keep)).store(to + d);
+    }
+  }
+}
+
+/// out = values / sum.
+template <class L>
+void write_output(const QueryBlock& b, const SoftmaxState& total) {
+  const uint32_t head_dim = b.args.head_dim;
+  for (uint32_t i = 0; i < b.count; ++i) {
+    const L sum = L::broadcast(total.sum[i]);
+    for (uint32_t d = 0; d < head_dim; d += 16) {
+      div(L::load(total.values + i * b.stride + d), sum).store_first(b.output(i) + d, head_dim - d < 16 ? head_dim - d : 16);
+    }
+  }
+}
+
+/// Calls f(block) for the blocks of queries [first, last) of the stack.
+template <class L, class F>
+ELLM_INLINE void for_blocks(const AttentionArgs& args, uint32_t first, uint32_t last, F f) {
+  const uint32_t most = block_queries<L>(args.head_dim), stride = padded_head_dim(args.head_dim);
+  for (; first < last; first += most) f(QueryBlock{args, first, last - first < most ? last - first : most, stride});
+}
+
+template <class L>
+ELLM_INLINE void attend(const AttentionArgs& args) {
+  AttentionScratch s;
+  for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
+    load_queries<L>(b, s);
+    run_segment<L>(b, 0, s.total, s);
+    const uint32_t segments = b.position(b.count - 1) / kAttentionSegment + 1;
+    for (uint32_t segment = 1; segment < segments; ++segment) {
+      run_segment<L>(b, segment, s.segment, s);
+      merge_segment<L>(b.first_at(segment * kAttentionSegment), b.count, s.segment.largest, s.segment.sum,
+                       s.segment.values, b.stride, s.total, s);
+    }
+    write_output<L>(b, s.total);
+  });
+}
+
+// A partial result: largest, sum, 14 floats that are not written, then `stride` values.
+
+template <class L>
+ELLM_INLINE void attend_segment(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) {
+  AttentionScratch s;
+  for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
+    const uint32_t from = b.first_at(segment * kAttentionSegment);
+    if (from == b.count) return;
+    load_queries<L>(b, s);
+    run_segment<L>(b, segment, s.total, s);
+    for (uint32_t i = from; i < b.count; ++i) {
+      float* to = partials + (static_cast<size_t>(b.first + i) * segments + segment) * (16 + b.stride);
+      to[0] = s.total.largest[i];
+      to[1] = s.total.sum[i];
+      memcpy(to + 16, s.total.values + i * b.stride, b.stride * sizeof(float));
+    }
+  });
+}
+
+template <class L>
+ELLM_INLINE void merge_partials(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
+                                const float* partials) {
+  AttentionScratch s;
+  for_blocks<L>(args, first_row * args.group, last_row * args.group, [&](const QueryBlock& b) {
+    for (uint32_t segment = 0; segment < segments; ++segment) {
+      SoftmaxState& to = segment == 0 ? s.total : s.segment;
+      const uint32_t from = b.first_at(segment * kAttentionSegment);
+      for (uint32_t i = 0; i < kMaxBlockQueries; ++i) to.largest[i] = to.sum[i] = 0;
+      for (uint32_t i = from; i < b.count; ++i) {
+        const float* p = partials + (static_cast<size_t>(b.first + i) * segments + segment) * (16 + b.stride);
+        to.largest[i] = p[0];
+        to.sum[i] = p[1];
+        memcpy(to.values + i * b.stride, p + 16, b.stride * sizeof(float));
+      }
+      if (segment > 0) merge_segment<L>(from, b.count, to.largest, to.sum, to.values, b.stride, s.total, s);
+    }
+    write_output<L>(b, s.total);
+  });
+}
+
+}  // namespace
+}  // namespace ellm::kernels

@@ -1,0 +1,135 @@
+// The two products of attention on one page, for a register tile of queries: scores (lane = token) and weighted values
+// (lane = output dimension). Written once for all levels; the tile's shape is the level's (kernels/<level>/lanes.h).
+#pragma once
+#include "kernels/kv_block.h"
+#include "kernels/lanes/unroll.h"
+
+namespace ellm::kernels {
+namespace {
+
+// Where K comes from: at(d, j, v) is dimension d + j of tokens 16 v … 16 v + 15, d a multiple of 4, j in 0 … 3.
+template <class L>
+struct HalfKeys {             // [head_dim][32] half
+  const uint16_t* k;
+  template <int J>
+  ELLM_INLINE L at(uint32_t d, uint32_t v) const { return L::load_halves(k + (d + J) * kPageTokens + v * 16); }
+};
+template <class L>
+struct ByteKeys {             // [head_dim / 4][32][4] int8
+  const int8_t* k;
+  template <int J>
+  ELLM_INLINE L at(uint32_t d, uint32_t v) const {
+    return L::template load_bytes_of_groups<J>(k + d * kPageTokens + v * 64);
+  }
+};
+template <class L>
+struct FloatKeys {            // [head_dim][32] float, converted before
+  const float* k;
+  template <int J>
+  ELLM_INLINE L at(uint32_t d, uint32_t v) const { return L::load(k + (d + J) * kPageTokens + v * 16); }
+};
+
+// Where V comes from: at(t, d) is dimensions d … d + 15 of token t; rows are `stride` values apart.
+template <class L>
+struct HalfValues {
+  const uint16_t* v;
+  uint32_t stride;
+  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load_halves(v + t * stride + d); }
+};
+template <class L>
+struct ByteValues {
+  const int8_t* v;
+  uint32_t stride;
+  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load_bytes(v + t * stride + d); }
+};
+template <class L>
+struct FloatValues {
+  const float* v;
+  uint32_t stride;
+  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load(v + t * stride + d); }
+};
+
+/// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 32), q (head_dim, N).
+template <class L, int N, int V, class Keys>
+ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_dim, const float* key_scales, float scale,
+                               uint32_t first, float* scores) {
+  L sum[V][N];
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(0.0f); });
+  const auto dimension = [&](uint32_t d, auto j) ELLM_INLINE_LAMBDA {
+    unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
+      const L k = keys.template at<j.value>(d, first + v);
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(q[(d + j) * N + i]), k, sum[v][i]); });
+    });
+  };
+  uint32_t d = 0;
+  for (; d + 4 <= head_dim; d += 4) {
+    unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA { dimension(d, j); });
+  }
+  unrolled<3>([&](auto j) ELLM_INLINE_LAMBDA {
+    if (d + j < head_dim) dimension(d, j);
+  });
+  unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
+    const L key_scale = key_scales ? L::load(key_scales + (first + v) * 16) : L::broadcast(1.0f);
+    unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+      const L finished = key_scales ? mul(sum[v][i], key_scale) : sum[v][i];
+      mul(finished, L::broadcast(scale)).store(scores + i * kPageTokens + (first + v) * 16);
+    });
+  });
+}
+
+/// score = (q . K) (* the token's scale) * scale for the 32 tokens of a page and n queries.
+template <class L, class Keys>
+ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t head_dim, const float* key_scales,
+                            float scale, float* scores) {
+  with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+    constexpr int kCount = count.value, kVectors = L::token_vectors(kCount);
+    for (uint32_t first = 0; first < 2; first += kVectors) {
+      score_vectors<L, kCount, kVectors>(keys, q, head_dim, key_scales, scale, first, scores);
+    }
+  });
+}
+
+/// acc (N, stride) of V vectors of dimensions from `dim` on: acc * decay + sum over tokens of p * V.
+template <class L, int N, int V, class Values>
+ELLM_INLINE void weigh_vectors(const Values& values, uint32_t first, uint32_t last, const float* p, const float* decay,
+                               uint32_t dim, float* acc, uint32_t stride) {
+  L sum[N][V];
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
+    const L old = L::load(acc + (i / V) * stride + dim + (i % V) * 16);
+    sum[i / V][i % V] = mul(old, L::broadcast(decay[i / V]));
+  });
+  for (uint32_t t = first; t < last; ++t) {
+    L v[V];
+    unrolled<V>([&](auto k) ELLM_INLINE_LAMBDA { v[k] = values.at(t, dim + k * 16); });
+    unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+      const L weight = L::broadcast(p[i * kPageTokens + t]);
+      unrolled<V>([&](auto k) ELLM_INLINE_LAMBDA { sum[i][k] = fma(weight, v[k], sum[i][k]); });
+    });
+  }
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
+    sum[i / V][i % V].store(acc + (i / V) * stride + dim + (i % V) * 16);
+  });
+}
+
+/// The remaining dimensions [dim, stride) in tiles of V vectors, then of V / 2 …
+template <class L, int N, int V, class Values>
+ELLM_INLINE void weigh_from(const Values& values, uint32_t first, uint32_t last, const float* p, const float* decay,
+                            uint32_t dim, float* acc, uint32_t stride) {
+  for (; dim + 16 * V <= stride; dim += 16 * V) {
+    weigh_vectors<L, N, V>(values, first, last, p, decay, dim, acc, stride);
+  }
+  if constexpr (V > 1) weigh_from<L, N, V / 2>(values, first, last, p, decay, dim, acc, stride);
+}
+
+/// Tokens [first, last) of a page added to the values of n queries.
+template <class L, class Values>
+ELLM_INLINE void weigh_tile(uint32_t n, const Values& values, uint32_t first, uint32_t last, const float* p,
+                            const float* decay, float* acc, uint32_t stride) {
+  with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+    constexpr int kCount = count.value;
+    weigh_from<L, kCount, L::dim_vectors(kCount)>(values, first, last, p, decay, 0, acc, stride);
+  });
+}
+
+}  // namespace
+}  // namespace ellm::kernels

@@ -1,0 +1,211 @@
+// Attention of every level: to the bit equal to the scalar level, a chunk to its rows one by one, the whole to its
+// segments merged; within a bound of full softmax in double; in guarded memory with NaN in all unwritten slots.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tests/kernels/attention_twin.h"
+#include "tests/kernels/levels.h"
+#include "tests/kernels/same_bits.h"
+
+namespace ellm::kernels {
+namespace {
+
+using tests::attention_twin;
+using tests::Guarded;
+using tests::KvBlocks;
+using tests::same_bits;
+
+constexpr float kUntouched = 12345.5f;
+
+/// Rows of queries with room between them, and the same for outputs, in guarded memory.
+struct Rows {
+  uint32_t rows, group, head_dim;
+  size_t q_stride, out_stride;
+  Guarded<float> q, out;
+
+  Rows(uint32_t r, uint32_t g, uint32_t h)
+      : rows(r), group(g), head_dim(h), q_stride(g * h + 3), out_stride(g * h + 5),
+        q((r - 1) * q_stride + g * h), out((r - 1) * out_stride + g * h) {
+    std::fill(q.begin(), q.end(), 0.0f);
+    std::fill(out.begin(), out.end(), kUntouched);
+  }
+  void fill(std::mt19937& rng, float size = 1) {
+    std::normal_distribution<float> normal(0, size);
+    for (float& x : q) x = normal(rng);
+  }
+  AttentionArgs args(const KvBlocks& kv, uint32_t first_position, uint32_t row = 0, uint32_t n = 0) const {
+    AttentionArgs a = kv.args();
+    a.q = q.data() + row * q_stride;
+    a.q_stride = q_stride;
+    a.out = out.data() + row * out_stride;
+    a.out_stride = out_stride;
+    a.rows = n ? n : rows;
+    a.group = group;
+    a.first_position = first_position + row;
+    a.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    return a;
+  }
+  void expect_gaps_untouched() const {
+    for (uint32_t r = 0; r + 1 < rows; ++r) {
+      for (size_t i = group * head_dim; i < out_stride; ++i) ASSERT_EQ(out[r * out_stride + i], kUntouched);
+    }
+  }
+};
+
+void fill_kv(KvBlocks& kv, uint32_t head_dim, uint32_t from, uint32_t to, std::mt19937& rng, float size = 1) {
+  std::normal_distribution<float> normal(0, size);
+  std::vector<float> k(head_dim), v(head_dim);
+  for (uint32_t t = from; t < to; ++t) {
+    for (float& x : k) x = normal(rng);
+    for (float& x : v) x = normal(rng);
+    kv.store(*kernel_set(Level::scalar), t, k.data(), v.data());
+  }
+}
+
+class Attention : public ::testing::TestWithParam<std::tuple<const KernelSet*, KvType>> {
+ protected:
+  const KernelSet& set() const { return *std::get<0>(GetParam()); }
+  KvType type() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, Attention,
+                         ::testing::Combine(::testing::ValuesIn(levels_under_test()),
+                                            ::testing::Values(KvType::f16, KvType::int8)),
+                         [](const auto& info) {
+                           return level_label(*std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) == KvType::f16 ? "_f16" : "_int8");
+                         });
+
+TEST_P(Attention, DecodeEqualsScalarAndTwin) {
+  std::mt19937 rng(1);
+  const uint32_t positions[] = {0, 1, 15, 16, 31, 32, 100, 511, 512, 513, 1300};
+  for (const uint32_t head_dim : {8u, 12u, 24u, 64u, 80u, 96u, 128u, 256u}) {
+    KvBlocks kv(type(), type(), head_dim, 1301);
+    uint32_t stored = 0;
+    for (const uint32_t position : positions) {
+      fill_kv(kv, head_dim, stored, position + 1, rng);
+      stored = position + 1;
+      for (const uint32_t group : {1u, 2u, 3u, 4u, 7u, 8u, 17u}) {
+        if (position == 1300 && head_dim > 96 && group != 3) continue;   // the scalar level takes its time
+        SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " group " << group << " position " << position);
+        Rows rows(1, group, head_dim), expected(1, group, head_dim);
+        rows.fill(rng);
+        std::copy(rows.q.begin(), rows.q.end(), expected.q.begin());
+        set().attention(rows.args(kv, position));
+        kernel_set(Level::scalar)->attention(expected.args(kv, position));
+        ASSERT_TRUE(same_bits(rows.out.data(), expected.out.data(), rows.out.size()));
+        const uint32_t head = position % group;
+        const auto twin = attention_twin(kv, rows.q.data() + head * head_dim, head_dim, position,
+                                         rows.args(kv, position).scale);
+        for (uint32_t d = 0; d < head_dim; ++d) {
+          ASSERT_NEAR(rows.out[head * head_dim + d], twin.out[d], twin.bound[d]) << "dimension " << d;
+        }
+      }
+    }
+  }
+}
+
+// Rows of a chunk see what a decode step at their position sees, whatever is written behind them.
+TEST_P(Attention, ChunkEqualsItsRowsOneByOne) {
+  std::mt19937 rng(2);
+  struct Case {
+    uint32_t head_dim, group, rows, first_position;
+  };
+  for (const Case& c : {Case{64, 3, 70, 0}, Case{64, 1, 130, 17}, Case{128, 7, 40, 490}, Case{12, 2, 33, 31}, Case{80, 4, 9, 505},
+                        Case{256, 8, 35, 500}, Case{96, 5, 20, 1020}, Case{24, 16, 10, 28}, Case{8, 1, 600, 5}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " group " << c.group << " rows " << c.rows << " from "
+                                    << c.first_position);
+    const uint32_t tokens = c.first_position + c.rows;
+    KvBlocks chunk_kv(type(), type(), c.head_dim, tokens), step_kv(type(), type(), c.head_dim, tokens);
+    std::mt19937 chunk_rng(7), step_rng(7);
+    fill_kv(chunk_kv, c.head_dim, 0, tokens, chunk_rng);
+    fill_kv(step_kv, c.head_dim, 0, c.first_position, step_rng);
+    Rows chunk(c.rows, c.group, c.head_dim), steps(c.rows, c.group, c.head_dim);
+    chunk.fill(rng);
+    std::copy(chunk.q.begin(), chunk.q.end(), steps.q.begin());
+    set().attention(chunk.args(chunk_kv, c.first_position));
+    for (uint32_t r = 0; r < c.rows; ++r) {
+      fill_kv(step_kv, c.head_dim, c.first_position + r, c.first_position + r + 1, step_rng);
+      set().attention(steps.args(step_kv, c.first_position, r, 1));
+    }
+    ASSERT_TRUE(same_bits(chunk.out.data(), steps.out.data(), chunk.out.size()));
+    chunk.expect_gaps_untouched();
+    for (float x : steps.out) ASSERT_TRUE(std::isfinite(x));
+  }
+}
+
+TEST_P(Attention, SegmentsMergedEqualTheWhole) {
+  std::mt19937 rng(3);
+  struct Case {
+    uint32_t head_dim, group, rows, first_position;
+  };
+  for (const Case& c : {Case{64, 3, 1, 1300}, Case{128, 2, 1, 511}, Case{80, 7, 40, 490}, Case{12, 1, 70, 1000}, Case{64, 9, 1, 0}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " rows " << c.rows << " from " << c.first_position);
+    const uint32_t tokens = c.first_position + c.rows, segments = (tokens + kAttentionSegment - 1) / kAttentionSegment;
+    KvBlocks kv(type(), type(), c.head_dim, tokens);
+    fill_kv(kv, c.head_dim, 0, tokens, rng);
+    Rows whole(c.rows, c.group, c.head_dim), merged(c.rows, c.group, c.head_dim);
+    whole.fill(rng);
+    std::copy(whole.q.begin(), whole.q.end(), merged.q.begin());
+    set().attention(whole.args(kv, c.first_position));
+    Guarded<float> partials(size_t{c.rows} * c.group * segments * attention_partial_floats(c.head_dim));
+    std::fill(partials.begin(), partials.end(), std::numeric_limits<float>::quiet_NaN());
+    const AttentionArgs args = merged.args(kv, c.first_position);
+    for (uint32_t s = segments; s-- > 0;) set().attention_partial(args, s, segments, partials.data());
+    const uint32_t cut = c.rows / 3;   // two threads would merge a range of rows each
+    set().attention_merge(args, cut, c.rows, segments, partials.data());
+    set().attention_merge(args, 0, cut, segments, partials.data());
+    ASSERT_TRUE(same_bits(whole.out.data(), merged.out.data(), whole.out.size()));
+    merged.expect_gaps_untouched();
+  }
+}
+
+// Large scores, vanishing weights, subnormals, infinities and NaN in visible tokens: the levels agree on all of them.
+TEST_P(Attention, ExtremesEqualScalar) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  std::mt19937 rng(4);
+  const uint32_t head_dim = 72, group = 3, rows = 30, first_position = 497, tokens = first_position + rows;
+  for (const float size : {1e-30f, 1e-6f, 30.0f, 300.0f}) {
+    for (const float strange : {0.0f, 1e-40f, -70000.0f, inf, -inf, nan}) {
+      SCOPED_TRACE(testing::Message() << "size " << size << " strange " << strange);
+      KvBlocks kv(type(), type(), head_dim, tokens);
+      fill_kv(kv, head_dim, 0, tokens, rng, size);
+      std::vector<float> k(head_dim, 0.5f), v(head_dim, -0.25f);
+      k[3] = strange;
+      kv.store(set(), 13, k.data(), v.data());
+      v[70] = strange;
+      kv.store(set(), 510, v.data(), v.data());
+      Rows a(rows, group, head_dim), b(rows, group, head_dim);
+      a.fill(rng, size);
+      if (strange == 0) std::fill(a.q.begin(), a.q.begin() + 2 * head_dim, -0.0f);
+      std::copy(a.q.begin(), a.q.end(), b.q.begin());
+      set().attention(a.args(kv, first_position));
+      kernel_set(Level::scalar)->attention(b.args(kv, first_position));
+      ASSERT_TRUE(same_bits(a.out.data(), b.out.data(), a.out.size()));
+      if (std::isfinite(strange) && strange > -1000) {
+        for (float x : a.out) ASSERT_FALSE(std::isnan(x));
+      }
+    }
+  }
+}
+
+TEST_P(Attention, MixedKvTypes) {
+  std::mt19937 rng(5);
+  const KvType other = type() == KvType::f16 ? KvType::int8 : KvType::f16;
+  const uint32_t head_dim = 64, position = 75;
+  KvBlocks kv(type(), other, head_dim, position + 1);
+  fill_kv(kv, head_dim, 0, position + 1, rng);
+  for (const uint32_t group : {1u, 6u, 20u}) {
+    Rows rows(1, group, head_dim);
+    rows.fill(rng);
+    set().attention(rows.args(kv, position));
+    for (uint32_t h = 0; h < group; ++h) {
+      const auto twin = attention_twin(kv, rows.q.data() + h * head_dim, head_dim, position, rows.args(kv, position).scale);
+      for (uint32_t d = 0; d < head_dim; ++d) ASSERT_NEAR(rows.out[h * head_dim + d], twin.out[d], twin.bound[d]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ellm::kernels
