@@ -3,7 +3,7 @@
 # Rooms, by the longest path that fits. A room's own headers are always allowed to it.
 # "rooms": whose headers; a path with a suffix means that one header. "libraries": keys of LIBRARIES.
 ROOMS = {
-    "kernels": dict(rooms=["kernels/scalar", "kernels/avx2", "kernels/avx512"], libraries=["intrinsics"]),
+    "kernels": dict(rooms=["kernels/lanes", "kernels/scalar", "kernels/avx2", "kernels/avx512"], libraries=["intrinsics"]),
     "kernels/lanes": dict(rooms=["kernels"], libraries=["intrinsics"], c_only=True),
     "kernels/scalar": dict(rooms=["kernels", "kernels/lanes"], libraries=[], c_only=True),
     "kernels/avx2": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar"], libraries=["intrinsics"], c_only=True),
