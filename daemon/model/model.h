@@ -66,6 +66,11 @@ class Model {
   const std::string& chat_template_error() const { return chat_template_error_; }
   const std::string& path() const { return path_; }
   size_t weight_bytes() const { return region_.size(); }
+  bool locked() const { return locked_; }
+  uint64_t parameters() const { return parameters_; }
+  uint64_t file_bytes() const { return file_bytes_; }
+  /// "Q4_K 78 %, Q6_K 22 %"
+  const std::string& weight_types() const { return weight_types_; }
   /// Warnings of the load (memory that could not be locked), for the log.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -81,6 +86,9 @@ class Model {
   std::vector<float> vectors_;
   Weights weights_;
   std::vector<std::string> warnings_;
+  uint64_t parameters_ = 0, file_bytes_ = 0;
+  std::string weight_types_;
+  bool locked_ = false;
 };
 
 }  // namespace ellm::model

@@ -2,6 +2,7 @@
 // (seed, sample index, position), so that a draw depends on nothing else. One sampler per request; the engine thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -40,12 +41,16 @@ class Sampler {
   void accept(uint32_t token);
 
  private:
+  std::span<const float> adjusted(std::span<const float> logits);
+  uint32_t draw(std::span<const float> logits, uint64_t position);
+  std::optional<uint32_t> pick(double mass, float u, bool complete) const;
+
   SamplingParams params_;
   const kernels::KernelSet& kernels_;
   std::unordered_map<uint32_t, uint32_t> generated_;        // token -> times
   std::unordered_map<uint32_t, uint32_t> seen_;             // prompt and generated
   std::vector<std::pair<float, uint32_t>> candidates_;
-  std::vector<float> scratch_;
+  std::vector<float> adjusted_, scaled_;
 };
 
 /// Uniform in [0, 1), a pure function of its arguments (Philox 4x32-10, Salmon et al. 2011).

@@ -1,0 +1,398 @@
+// The forward pass. Every worker runs the same function over the whole step; between phases they meet at barriers, within a
+// phase they share rows, panels or heads. What a worker gets never changes what is computed (HACKING.md, fixed-order rule).
+//
+// A layer:  norm+pack | q k v | rope, store K V | attention+pack | output, residual | norm+pack | gate up, silu, pack | down
+// With one or two rows the norms are done by every worker for itself, and rope, store and attention are one phase.
+#include "daemon/model/forward.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "daemon/model/step_buffers.h"
+
+namespace ellm::model {
+namespace {
+
+using kernels::Activations;
+using kernels::KernelSet;
+using kernels::PanelMatrix;
+using runtime::Worker;
+
+constexpr uint32_t kRowBlock = 16;        // query rows of one attention item
+constexpr uint32_t kMatmulItems = 6;      // items per worker of a matrix product: small enough to balance, large enough to stream
+
+/// One token row of the step.
+struct Row {
+  uint32_t token, position, chunk;
+};
+
+/// A piece of attention: some rows of a chunk, one KV head (and one segment of its context, where it is split).
+struct AttentionItem {
+  uint32_t chunk, kv_head, first_row, rows, segment;
+};
+
+/// Which forms of a packed input a set of matrices reads.
+struct Forms {
+  bool q8 = false, f32 = false;
+  void add(const PanelMatrix& m) { (kernels::is_quantised(m.type) ? q8 : f32) = true; }
+};
+
+struct LayerForms {
+  Forms attention, output, feed_forward, down;
+};
+
+}  // namespace
+
+struct ForwardPass::Impl {
+  Impl(std::shared_ptr<const Model> model_in, const KernelSet& kernels_in, runtime::WorkerPool& pool_in, shm::KvPages& kv_in,
+       uint32_t max_rows_in, uint32_t max_logits_in)
+      : model(std::move(model_in)), k(kernels_in), pool(pool_in), kv(kv_in), max_rows(max_rows_in),
+        max_logits(std::min(max_logits_in, max_rows_in)), c(model->config()), w(model->weights()),
+        max_context(std::min<uint64_t>(c.context, uint64_t{kv.total_pages()} * shm::kPageTokens)),
+        b(c, max_context, max_rows, max_logits, pool.size()), q_dim(c.heads * c.head_dim), kv_dim(c.kv_heads * c.head_dim),
+        group(c.heads / c.kv_heads), block_pointers(pool.size()) {
+    for (const Layer& l : w.layers) {
+      LayerForms f;
+      for (const PanelMatrix* m : {&l.q, &l.k, &l.v}) f.attention.add(*m);
+      f.output.add(l.attention_output);
+      for (const PanelMatrix* m : {&l.gate, &l.up}) f.feed_forward.add(*m);
+      f.down.add(l.down);
+      forms.push_back(f);
+    }
+    output_form.add(w.output);
+    const uint32_t pages = (max_context + shm::kPageTokens - 1) / shm::kPageTokens;
+    for (auto& pointers : block_pointers) pointers.resize(2 * size_t{pages});
+  }
+
+  std::shared_ptr<const Model> model;
+  const KernelSet& k;
+  runtime::WorkerPool& pool;
+  shm::KvPages& kv;
+  const uint32_t max_rows, max_logits;
+  const ModelConfig& c;
+  const Weights& w;
+  const uint32_t max_context;
+  StepBuffers b;
+  const uint32_t q_dim, kv_dim, group;
+  std::vector<LayerForms> forms;
+  Forms output_form;
+  std::vector<std::vector<const std::byte*>> block_pointers;   // per worker: K blocks, then V blocks
+
+  // the step at hand
+  std::span<const Chunk> chunks;
+  std::vector<Row> rows;
+  std::vector<uint32_t> chunk_row;        // first row of each chunk
+  std::vector<uint32_t> logit_rows;
+  std::vector<AttentionItem> attention_items;
+  std::vector<AttentionItem> merge_items; // where contexts are split
+  bool single_rows = false;               // every chunk is one row: rope, store and attention need no barrier between them
+
+  void prepare(std::span<const Chunk> step);
+  void plan_attention();
+  void run(Worker& worker);
+  void embed(Worker& worker);
+  void layer(Worker& worker, uint32_t index);
+  void rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index);
+  void attention(Worker& worker, uint32_t layer_index);
+  void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial);
+  void merge(Worker& worker, const AttentionItem& item, uint32_t layer_index);
+  void pack_attended(const AttentionItem& item, uint32_t layer_index);
+  void feed_forward(Worker& worker, uint32_t index);
+  void output_head(Worker& worker);
+
+  Activations norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which, uint32_t n);
+  kernels::AttentionArgs attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index, uint32_t first_page,
+                                        uint32_t last_page);
+  void pack(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block, Forms form) const {
+    if (form.q8) k.pack_q8(dst, row, x, first_block, last_block);
+    if (form.f32) k.pack_f32(dst, row, x, first_block, last_block);
+  }
+  uint32_t n() const { return static_cast<uint32_t>(rows.size()); }
+  float* qkv_row(uint32_t row) const { return b.qkv + size_t{row} * (q_dim + 2 * kv_dim); }
+  bool head_groups_are_blocks() const { return group * c.head_dim % kernels::kBlock == 0; }
+};
+
+// ---- the plan of a step: engine thread, before the workers start --------------------------------------------------
+
+void ForwardPass::Impl::prepare(std::span<const Chunk> step) {
+  chunks = step;
+  rows.clear();
+  chunk_row.clear();
+  logit_rows.clear();
+  single_rows = true;
+  for (uint32_t i = 0; i < step.size(); ++i) {
+    const Chunk& chunk = step[i];
+    const auto count = static_cast<uint32_t>(chunk.tokens.size());
+    assert(count > 0 && chunk.logits <= count);
+    assert(chunk.pages.size() * shm::kPageTokens >= chunk.first_position + count);
+    single_rows &= count == 1;
+    chunk_row.push_back(n());
+    for (uint32_t t = 0; t < count; ++t) {
+      if (t >= count - chunk.logits) logit_rows.push_back(n());
+      rows.push_back({chunk.tokens[t], chunk.first_position + t, i});
+    }
+  }
+  assert(n() <= max_rows && logit_rows.size() <= max_logits);
+  plan_attention();
+}
+
+/// Long single contexts are cut into segments where there are too few heads to keep the workers busy; otherwise one item is
+/// one KV head of up to kRowBlock rows. The costliest come first.
+void ForwardPass::Impl::plan_attention() {
+  attention_items.clear();
+  merge_items.clear();
+  const bool split = single_rows && chunks.size() <= kSplitQueries && chunks.size() * c.kv_heads < 3 * pool.size() &&
+                     std::ranges::any_of(chunks, [](const Chunk& ch) { return ch.first_position >= 2 * kernels::kAttentionSegment; });
+  for (uint32_t i = 0; i < chunks.size(); ++i) {
+    const auto count = static_cast<uint32_t>(chunks[i].tokens.size());
+    const uint32_t segments = split ? chunks[i].first_position / kernels::kAttentionSegment + 1 : 1;
+    for (uint32_t head = 0; head < c.kv_heads; ++head) {
+      for (uint32_t first = 0; first < count; first += kRowBlock) {
+        for (uint32_t s = 0; s < segments; ++s) {
+          attention_items.push_back({i, head, first, std::min(kRowBlock, count - first), s});
+        }
+      }
+      if (split) merge_items.push_back({i, head, 0, 1, segments});
+    }
+  }
+  if (!split) {
+    const auto cost = [&](const AttentionItem& a) { return uint64_t{chunks[a.chunk].first_position + a.first_row + a.rows} * a.rows; };
+    std::ranges::stable_sort(attention_items, [&](const auto& a, const auto& z) { return cost(a) > cost(z); });
+  }
+}
+
+// ---- what the workers run -----------------------------------------------------------------------------------------
+
+void ForwardPass::Impl::run(Worker& worker) {
+  embed(worker);
+  for (uint32_t i = 0; i < c.layers; ++i) layer(worker, i);
+  output_head(worker);
+}
+
+void ForwardPass::Impl::embed(Worker& worker) {
+  const auto [first, last] = worker.share(n());
+  const auto half = static_cast<uint32_t>(model->rope().frequency.size());
+  for (uint32_t r = first; r < last; ++r) {
+    kernels::dequantize_row(w.token_embedding, rows[r].token, b.residual + size_t{r} * c.embedding);
+    kernels::rope_angles(rows[r].position, model->rope().frequency.data(), half, model->rope().magnitude,
+                         b.cos + size_t{r} * half, b.sin + size_t{r} * half);
+  }
+  worker.barrier();
+}
+
+/// A worker's share of a matrix product, item by item. `panels` counts those of `which` matrices in one row of items.
+template <typename Body>
+void for_panels(Worker& worker, uint32_t panels, uint32_t granule, const Body& body) {
+  uint32_t piece = (panels + worker.count() * kMatmulItems - 1) / (worker.count() * kMatmulItems);
+  piece = (piece + granule - 1) / granule * granule;
+  for (uint32_t i; (i = worker.next()) * uint64_t{piece} < panels;) body(i * piece, std::min(panels, (i + 1) * piece));
+}
+
+/// RMS norm of the rows `which` (null data: rows 0 … n-1), packed as the input of a matrix product. With few rows every worker
+/// packs its own copy; otherwise they share the rows and meet.
+Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which,
+                                             uint32_t count) {
+  const bool alone = count <= PackedInput::kPrivateRows;
+  const Activations packed = alone ? b.normed.of_worker(worker.index(), count) : b.normed.shared(count);
+  const auto [first, last] = alone ? std::pair{0u, count} : worker.share(count);
+  float* scratch = b.norm_scratch + size_t{worker.index()} * c.embedding;
+  for (uint32_t i = first; i < last; ++i) {
+    const uint32_t row = which.empty() ? i : which[i];
+    k.rms_norm(b.residual + size_t{row} * c.embedding, weight, c.embedding, c.norm_epsilon, scratch);
+    pack(packed, i, scratch, 0, packed.blocks(), form);
+  }
+  if (!alone) worker.barrier();
+  return packed;
+}
+
+void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
+  const Layer& l = w.layers[index];
+  const Activations x = norm_and_pack(worker, l.attention_norm, forms[index].attention, {}, n());
+
+  const uint32_t q_panels = l.q.panels(), k_panels = l.k.panels(), v_panels = l.v.panels();
+  const size_t stride = q_dim + 2 * kv_dim;
+  for_panels(worker, q_panels + k_panels + v_panels, 1, [&](uint32_t first, uint32_t last) {
+    const auto part = [&](const PanelMatrix& m, uint32_t begin, float* out, const float* bias) {
+      const uint32_t end = begin + m.panels(), from = std::max(first, begin), to = std::min(last, end);
+      if (from < to) k.matmul({m, x, from - begin, to - begin, out, stride, bias});
+    };
+    part(l.q, 0, b.qkv, l.q_bias);
+    part(l.k, q_panels, b.qkv + q_dim, l.k_bias);
+    part(l.v, q_panels + k_panels, b.qkv + q_dim + kv_dim, l.v_bias);
+  });
+  worker.barrier();
+
+  attention(worker, index);
+
+  const Activations attended = b.attention_out.shared(n());
+  for_panels(worker, l.attention_output.panels(), 1, [&](uint32_t first, uint32_t last) {
+    k.matmul({l.attention_output, attended, first, last, b.residual, c.embedding, l.attention_output_bias, true});
+  });
+  worker.barrier();
+
+  feed_forward(worker, index);
+}
+
+void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
+  const Layer& l = w.layers[index];
+  const Activations x = norm_and_pack(worker, l.feed_forward_norm, forms[index].feed_forward, {}, n());
+  const Activations activated = b.activated.shared(n());
+  for_panels(worker, l.gate.panels(), 2, [&](uint32_t first, uint32_t last) {
+    k.matmul({l.gate, x, first, last, b.gate, c.feed_forward});
+    k.matmul({l.up, x, first, last, b.up, c.feed_forward});
+    const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.feed_forward);
+    for (uint32_t r = 0; r < n(); ++r) {
+      float* gate = b.gate + size_t{r} * c.feed_forward + from;
+      k.silu_mul(gate, b.up + size_t{r} * c.feed_forward + from, to - from, gate);
+      pack(activated, r, b.gate + size_t{r} * c.feed_forward, from / kernels::kBlock, (to + kernels::kBlock - 1) / kernels::kBlock, forms[index].down);
+    }
+  });
+  worker.barrier();
+  for_panels(worker, l.down.panels(), 1, [&](uint32_t first, uint32_t last) {
+    k.matmul({l.down, activated, first, last, b.residual, c.embedding, nullptr, true});
+  });
+  worker.barrier();
+}
+
+void ForwardPass::Impl::output_head(Worker& worker) {
+  if (logit_rows.empty()) return;
+  const auto wanted = static_cast<uint32_t>(logit_rows.size());
+  const Activations x = norm_and_pack(worker, w.output_norm, output_form, logit_rows, wanted);
+  for_panels(worker, w.output.panels(), 1, [&](uint32_t first, uint32_t last) {
+    k.matmul({w.output, x, first, last, b.logits, c.vocabulary});
+  });
+}
+
+// ---- attention ----------------------------------------------------------------------------------------------------
+
+/// Rotates the queries of one KV head and its key, and stores key and value in the row's page.
+void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index) {
+  const auto half = static_cast<uint32_t>(model->rope().frequency.size());
+  const float *cos = b.cos + size_t{row} * half, *sin = b.sin + size_t{row} * half;
+  float* q = qkv_row(row) + size_t{kv_head} * group * c.head_dim;
+  float* key = qkv_row(row) + q_dim + size_t{kv_head} * c.head_dim;
+  const float* value = key + kv_dim;
+  for (uint32_t h = 0; h < group; ++h) k.rope(q + h * c.head_dim, cos, sin, half, c.rope.neox);
+  k.rope(key, cos, sin, half, c.rope.neox);
+  const uint32_t position = rows[row].position;
+  std::byte* page = kv.payload(chunks[rows[row].chunk].pages[position / shm::kPageTokens]);
+  const shm::PageGeometry& g = kv.geometry();
+  k.store_k(static_cast<kernels::KvType>(g.k_type), c.head_dim, key, page + g.k_offset(layer_index, kv_head),
+            position % shm::kPageTokens);
+  k.store_v(static_cast<kernels::KvType>(g.v_type), c.head_dim, value, page + g.v_offset(layer_index, kv_head),
+            position % shm::kPageTokens);
+}
+
+void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
+  const bool split = !merge_items.empty();
+  if (!single_rows || split) {
+    const uint32_t items = n() * c.kv_heads;
+    const auto [first, last] = worker.share(items);
+    for (uint32_t i = first; i < last; ++i) rope_head_group(i / c.kv_heads, i % c.kv_heads, layer_index);
+    worker.barrier();
+  }
+  for (uint32_t i; (i = worker.next()) < attention_items.size();) {
+    const AttentionItem& item = attention_items[i];
+    if (single_rows && !split) rope_head_group(chunk_row[item.chunk], item.kv_head, layer_index);
+    attend(worker, item, layer_index, split);
+  }
+  worker.barrier();
+  if (split) {
+    for (uint32_t i; (i = worker.next()) < merge_items.size();) merge(worker, merge_items[i], layer_index);
+    worker.barrier();
+  }
+  if (!head_groups_are_blocks()) {   // the groups' columns share blocks: pack whole rows
+    const Activations packed = b.attention_out.shared(n());
+    const auto [first, last] = worker.share(n());
+    for (uint32_t r = first; r < last; ++r) {
+      pack(packed, r, b.attended + size_t{r} * q_dim, 0, packed.blocks(), forms[layer_index].output);
+    }
+    worker.barrier();
+  }
+}
+
+kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index,
+                                                         uint32_t first_page, uint32_t last_page) {
+  const Chunk& chunk = chunks[item.chunk];
+  const shm::PageGeometry& g = kv.geometry();
+  auto& pointers = block_pointers[worker.index()];
+  const std::byte** k_blocks = pointers.data();
+  const std::byte** v_blocks = pointers.data() + pointers.size() / 2;
+  const size_t k_offset = g.k_offset(layer_index, item.kv_head), v_offset = g.v_offset(layer_index, item.kv_head);
+  for (uint32_t p = first_page; p < last_page; ++p) {
+    const std::byte* page = kv.payload(chunk.pages[p]);
+    k_blocks[p] = page + k_offset;
+    v_blocks[p] = page + v_offset;
+  }
+  const uint32_t row = chunk_row[item.chunk] + item.first_row;
+  const size_t head_column = size_t{item.kv_head} * group * c.head_dim;
+  return {.q = qkv_row(row) + head_column,
+          .q_stride = q_dim + 2 * kv_dim,
+          .out = b.attended + size_t{row} * q_dim + head_column,
+          .out_stride = q_dim,
+          .rows = item.rows,
+          .group = group,
+          .head_dim = c.head_dim,
+          .first_position = chunk.first_position + item.first_row,
+          .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+          .k_type = static_cast<kernels::KvType>(g.k_type),
+          .v_type = static_cast<kernels::KvType>(g.v_type),
+          .k_blocks = k_blocks,
+          .v_blocks = v_blocks};
+}
+
+void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial) {
+  const uint32_t end = chunks[item.chunk].first_position + item.first_row + item.rows;
+  const uint32_t pages = (end + shm::kPageTokens - 1) / shm::kPageTokens;
+  if (!partial) {
+    k.attention(attention_args(worker, item, layer_index, 0, pages));
+    pack_attended(item, layer_index);
+    return;
+  }
+  constexpr uint32_t kSegmentPages = kernels::kAttentionSegment / shm::kPageTokens;
+  const uint32_t first_page = item.segment * kSegmentPages;
+  const auto args = attention_args(worker, item, layer_index, first_page, std::min(pages, first_page + kSegmentPages));
+  const uint32_t segments = chunks[item.chunk].first_position / kernels::kAttentionSegment + 1;
+  const size_t floats = b.partial_floats / (kSplitQueries * c.kv_heads);
+  k.attention_partial(args, item.segment, segments, b.partials + (size_t{item.chunk} * c.kv_heads + item.kv_head) * floats);
+}
+
+void ForwardPass::Impl::merge(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
+  const size_t floats = b.partial_floats / (kSplitQueries * c.kv_heads);
+  const auto args = attention_args(worker, item, layer_index, 0, 0);
+  k.attention_merge(args, 0, 1, item.segment, b.partials + (size_t{item.chunk} * c.kv_heads + item.kv_head) * floats);
+  pack_attended(item, layer_index);
+}
+
+/// The finished columns of a head group become input blocks of the output projection, where they are whole blocks.
+void ForwardPass::Impl::pack_attended(const AttentionItem& item, uint32_t layer_index) {
+  if (!head_groups_are_blocks()) return;
+  const Activations packed = b.attention_out.shared(n());
+  const uint32_t blocks = group * c.head_dim / kernels::kBlock;
+  for (uint32_t i = 0; i < item.rows; ++i) {
+    const uint32_t row = chunk_row[item.chunk] + item.first_row + i;
+    pack(packed, row, b.attended + size_t{row} * q_dim, item.kv_head * blocks, (item.kv_head + 1) * blocks,
+         forms[layer_index].output);
+  }
+}
+
+// ---- the public face ----------------------------------------------------------------------------------------------
+
+ForwardPass::ForwardPass(std::shared_ptr<const Model> model, const KernelSet& kernels, runtime::WorkerPool& pool, shm::KvPages& kv,
+                         uint32_t max_rows, uint32_t max_logits)
+    : impl_(std::make_unique<Impl>(std::move(model), kernels, pool, kv, max_rows, max_logits)) {}
+
+ForwardPass::~ForwardPass() = default;
+
+std::span<const float> ForwardPass::step(std::span<const Chunk> chunks) {
+  impl_->prepare(chunks);
+  impl_->pool.run([this](Worker& worker) { impl_->run(worker); });
+  return {impl_->b.logits, impl_->logit_rows.size() * size_t{impl_->c.vocabulary}};
+}
+
+uint32_t ForwardPass::max_rows() const { return impl_->max_rows; }
+uint32_t ForwardPass::max_logits() const { return impl_->max_logits; }
+uint32_t ForwardPass::vocabulary() const { return impl_->c.vocabulary; }
+
+}  // namespace ellm::model

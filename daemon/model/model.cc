@@ -1,0 +1,182 @@
+// Loading: checks the file, adds up the memory, maps one region and repacks every matrix into it on several threads.
+#include "daemon/model/model.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "daemon/format/inspect.h"
+#include "kernels/blocks.h"
+
+namespace ellm::model {
+namespace {
+
+using format::Tensor;
+using kernels::PanelMatrix;
+using kernels::WeightType;
+
+/// A matrix that waits for its place in the region.
+struct Pending {
+  const Tensor* tensor;
+  PanelMatrix* target;
+  size_t offset;
+};
+
+/// Collects what a model needs from its file: matrices to repack, vectors to widen to f32.
+class Collector {
+ public:
+  explicit Collector(const format::Gguf& file) : file_(file) {}
+
+  void matrix(const std::string& name, PanelMatrix* target) {
+    const Tensor* tensor = file_.find_tensor(name);
+    if (tensor == nullptr) throw file_.error("tensor '" + name + "' is missing");
+    const auto type = static_cast<WeightType>(tensor->type->id);
+    const auto cols = static_cast<uint32_t>(tensor->dims[0]);
+    *target = {type, static_cast<uint32_t>(tensor->rows()), cols, nullptr, kernels::panel_bytes(type, cols)};
+    matrices_.push_back({tensor, target, bytes_});
+    bytes_ += target->panel_bytes * target->panels();
+  }
+
+  /// A norm or bias as f32; null where the file has none.
+  void vector(const std::string& name, const float** target) {
+    *target = nullptr;
+    const Tensor* tensor = file_.find_tensor(name);
+    if (tensor == nullptr) return;
+    vectors_.push_back({tensor, target});
+    vector_floats_ += tensor->elements();
+  }
+
+  size_t matrix_bytes() const { return bytes_; }
+  size_t vector_floats() const { return vector_floats_; }
+
+  void place_vectors(std::vector<float>& memory) const {
+    memory.resize(vector_floats_);
+    float* at = memory.data();
+    for (const auto& [tensor, target] : vectors_) {
+      kernels::dequantize(static_cast<WeightType>(tensor->type->id), tensor->data.data(), tensor->elements(), at);
+      *target = at;
+      at += tensor->elements();
+    }
+  }
+
+  /// Repacks on `threads` threads, in pieces of a few panels.
+  void place_matrices(std::byte* memory, uint32_t threads) const {
+    constexpr uint32_t kPiece = 16;   // panels
+    for (const Pending& p : matrices_) p.target->data = memory + p.offset;
+    std::atomic<uint64_t> next = 0;
+    std::vector<uint64_t> first_piece;
+    uint64_t pieces = 0;
+    for (const Pending& p : matrices_) {
+      first_piece.push_back(pieces);
+      pieces += (p.target->panels() + kPiece - 1) / kPiece;
+    }
+    const auto work = [&] {
+      for (uint64_t i; (i = next.fetch_add(1)) < pieces;) {
+        const size_t m = std::upper_bound(first_piece.begin(), first_piece.end(), i) - first_piece.begin() - 1;
+        const Pending& p = matrices_[m];
+        const auto first = static_cast<uint32_t>(i - first_piece[m]) * kPiece;
+        kernels::repack(*p.target, memory + p.offset, p.tensor->data.data(), first,
+                        std::min(first + kPiece, p.target->panels()));
+      }
+    };
+    std::vector<std::jthread> helpers;
+    for (uint32_t t = 1; t < threads; ++t) helpers.emplace_back(work);
+    work();
+  }
+
+ private:
+  const format::Gguf& file_;
+  std::vector<Pending> matrices_;
+  std::vector<std::pair<const Tensor*, const float**>> vectors_;
+  size_t bytes_ = 0, vector_floats_ = 0;
+};
+
+void collect(Collector& c, const ModelConfig& config, Weights& w) {
+  c.matrix("token_embd.weight", &w.token_embedding);
+  c.vector("output_norm.weight", &w.output_norm);
+  if (!config.tied_output) c.matrix("output.weight", &w.output);
+  w.layers.resize(config.layers);
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const std::string blk = "blk." + std::to_string(i) + ".";
+    Layer& l = w.layers[i];
+    c.vector(blk + "attn_norm.weight", &l.attention_norm);
+    c.vector(blk + "ffn_norm.weight", &l.feed_forward_norm);
+    c.matrix(blk + "attn_q.weight", &l.q);
+    c.matrix(blk + "attn_k.weight", &l.k);
+    c.matrix(blk + "attn_v.weight", &l.v);
+    c.matrix(blk + "attn_output.weight", &l.attention_output);
+    c.vector(blk + "attn_q.bias", &l.q_bias);
+    c.vector(blk + "attn_k.bias", &l.k_bias);
+    c.vector(blk + "attn_v.bias", &l.v_bias);
+    c.vector(blk + "attn_output.bias", &l.attention_output_bias);
+    c.matrix(blk + "ffn_gate.weight", &l.gate);
+    c.matrix(blk + "ffn_up.weight", &l.up);
+    c.matrix(blk + "ffn_down.weight", &l.down);
+  }
+}
+
+std::string megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+/// The file's pages have served: the weights must not stand in memory twice.
+void drop_page_cache(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  auto file = format::Gguf::open(path);
+  std::shared_ptr<Model> model(new Model);
+  model->path_ = path;
+  model->config_ = read_config(*file);
+  model->tokenizer_ = format::Tokenizer::open(*file);
+  model->rope_ = make_rope_table(model->config_.rope);
+  model->parameters_ = format::parameter_count(*file);
+  model->file_bytes_ = file->file_bytes();
+  model->weight_types_ = format::describe_weight_types(*file);
+  if (const format::Value* source = file->find("tokenizer.chat_template"); source != nullptr) {
+    try {
+      model->chat_template_ = format::ChatTemplate::parse(file->get_string("tokenizer.chat_template"));
+    } catch (const std::runtime_error& e) {
+      model->chat_template_error_ = e.what();
+    }
+  }
+
+  Collector collector(*file);
+  collect(collector, model->config_, model->weights_);
+  const size_t need = collector.matrix_bytes();
+  const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
+  if (need > have) {
+    throw LoadError(path + ": the weights need " + megabytes(need) + " of memory, " + megabytes(have) + " are available");
+  }
+  try {
+    model->region_ = runtime::Region::map(need, options.memory);
+  } catch (const std::bad_alloc&) {
+    throw LoadError(path + ": cannot map " + megabytes(need) + " of memory for the weights");
+  }
+  collector.place_vectors(model->vectors_);
+  collector.place_matrices(model->region_.data(), options.threads);
+  if (options.lock) {
+    if (auto problem = model->region_.lock(); problem) {
+      if (options.require_lock) throw LoadError(path + ": " + *problem);
+      model->warnings_.push_back(path + ": " + *problem);
+    } else {
+      model->locked_ = true;
+    }
+  }
+  if (model->config_.tied_output) model->weights_.output = model->weights_.token_embedding;
+  const std::vector<std::string> paths = file->part_paths();
+  file.reset();
+  drop_page_cache(paths);
+  return model;
+}
+
+}  // namespace ellm::model

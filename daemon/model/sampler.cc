@@ -1,0 +1,149 @@
+// Sampling. The order: bias and penalties, temperature, min-p, top-k, top-p, then one draw. Everything that decides is
+// computed in an order that depends on the logits alone, so a draw is the same on every machine and in any company.
+#include "daemon/model/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/exp.h"
+
+namespace ellm::model {
+namespace {
+
+/// (value, id) pairs, best first; equal values by the lowest id.
+bool better(const std::pair<float, uint32_t>& a, const std::pair<float, uint32_t>& z) {
+  return a.first != z.first ? a.first > z.first : a.second < z.second;
+}
+
+/// The `count` best of all, best first. NaN counts as -infinity.
+void select_best(std::span<const float> values, size_t count, std::vector<std::pair<float, uint32_t>>& out) {
+  out.clear();
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    out.emplace_back(std::isnan(values[i]) ? -std::numeric_limits<float>::infinity() : values[i], i);
+  }
+  count = std::min(count, out.size());
+  std::partial_sort(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), better);
+  out.resize(count);
+}
+
+/// All values of at least `floor`, best first.
+void select_above(std::span<const float> values, float floor, std::vector<std::pair<float, uint32_t>>& out) {
+  out.clear();
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    if (values[i] >= floor) out.emplace_back(values[i], i);
+  }
+  std::ranges::sort(out, better);
+}
+
+}  // namespace
+
+float uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position) {
+  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+  std::array<uint32_t, 4> x = {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index, 0};
+  auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round, k0 += kWeyl0, k1 += kWeyl1) {
+    const uint64_t p0 = uint64_t{kMultiplier0} * x[0], p1 = uint64_t{kMultiplier1} * x[2];
+    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ k1,
+         static_cast<uint32_t>(p0)};
+  }
+  return static_cast<float>(x[0] >> 8) * 0x1p-24f;
+}
+
+Sampler::Sampler(const SamplingParams& params, const kernels::KernelSet& kernels) : params_(params), kernels_(kernels) {}
+
+void Sampler::accept_prompt(uint32_t token) {
+  if (params_.repetition_penalty != 1) ++seen_[token];
+}
+
+void Sampler::accept(uint32_t token) {
+  if (params_.repetition_penalty != 1) ++seen_[token];
+  if (params_.presence_penalty != 0 || params_.frequency_penalty != 0) ++generated_[token];
+}
+
+/// The row with bias and penalties applied: the row itself where there are none.
+std::span<const float> Sampler::adjusted(std::span<const float> logits) {
+  if (params_.logit_bias.empty() && seen_.empty() && generated_.empty()) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const auto& [token, times] : seen_) {
+    if (token >= adjusted_.size()) continue;
+    float& x = adjusted_[token];
+    x = x > 0 ? x / params_.repetition_penalty : x * params_.repetition_penalty;
+  }
+  for (const auto& [token, times] : generated_) {
+    if (token < adjusted_.size()) adjusted_[token] -= params_.presence_penalty + params_.frequency_penalty * static_cast<float>(times);
+  }
+  for (const auto& [token, bias] : params_.logit_bias) {
+    if (token < adjusted_.size()) adjusted_[token] += bias;
+  }
+  return adjusted_;
+}
+
+/// One draw from the distribution that temperature, min-p, top-k and top-p leave of `logits`.
+uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
+  const uint32_t best = kernels_.argmax(logits.data(), static_cast<uint32_t>(logits.size()));
+  const float peak = logits[best];
+  if (!std::isfinite(peak)) return best;
+  scaled_.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float x = (logits[i] - peak) / params_.temperature;
+    scaled_[i] = std::isnan(x) ? -std::numeric_limits<float>::infinity() : x;
+  }
+  // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is sorted
+  // down to a threshold that falls until the prefix is known to be complete.
+  const float u = uniform_draw(params_.seed, params_.sample_index, position);
+  if (params_.top_k > 0 || params_.min_p > 0) {
+    if (params_.top_k > 0) {
+      select_best(scaled_, params_.top_k, candidates_);
+    } else {
+      select_above(scaled_, std::log(params_.min_p) - 0.01f, candidates_);
+    }
+    std::erase_if(candidates_, [&](const auto& c) { return kernels::exp_spec(c.first) < params_.min_p; });
+    double mass = 0;
+    for (const auto& [x, id] : candidates_) mass += kernels::exp_spec(x);
+    return pick(mass, u, true).value_or(best);
+  }
+  const double mass = kernels::exp_spec(kernels_.log_sum_exp(scaled_.data(), static_cast<uint32_t>(scaled_.size())));
+  for (float threshold = -8; threshold > -128; threshold *= 2) {
+    select_above(scaled_, threshold, candidates_);
+    if (const auto token = pick(mass, u, false); token) return *token;
+  }
+  select_above(scaled_, -std::numeric_limits<float>::infinity(), candidates_);
+  return pick(mass, u, true).value_or(best);
+}
+
+/// Cuts the candidates at top-p of `mass` and draws among them. Absent: they hold too little of it to tell (unless `complete`).
+std::optional<uint32_t> Sampler::pick(double mass, float u, bool complete) const {
+  double kept_mass = mass;
+  if (params_.top_p < 1) {
+    kept_mass = 0;
+    const double wanted = mass * params_.top_p;
+    for (size_t i = 0; i < candidates_.size() && (i == 0 || kept_mass < wanted); ++i) kept_mass += kernels::exp_spec(candidates_[i].first);
+    if (kept_mass < wanted && !complete) return std::nullopt;
+  }
+  const double target = kept_mass * u;
+  double sum = 0;
+  for (const auto& [x, id] : candidates_) {
+    sum += kernels::exp_spec(x);
+    if (sum > target) return id;
+  }
+  return complete && !candidates_.empty() ? std::optional(candidates_.back().second) : std::nullopt;
+}
+
+Sampled Sampler::sample(std::span<const float> logits, uint64_t position, bool want_logprobs) {
+  const std::span<const float> row = adjusted(logits);
+  Sampled out;
+  out.token = params_.temperature == 0 ? kernels_.argmax(row.data(), static_cast<uint32_t>(row.size())) : draw(row, position);
+  if (want_logprobs) {
+    const float total = kernels_.log_sum_exp(logits.data(), static_cast<uint32_t>(logits.size()));
+    out.logprob = logits[out.token] - total;
+    if (params_.logprobs > 0) {
+      select_best(logits, params_.logprobs, candidates_);
+      for (const auto& [x, id] : candidates_) out.top.emplace_back(id, x - total);
+    }
+  }
+  return out;
+}
+
+}  // namespace ellm::model

@@ -1,0 +1,57 @@
+// The working memory of one step: the residual stream, the packed inputs of the matrix products, and what lies between.
+// Sized once for the largest step; owned by the forward pass, written by the workers.
+#pragma once
+#include <vector>
+
+#include "daemon/model/config.h"
+#include "daemon/runtime/memory.h"
+#include "kernels/activations.h"
+
+namespace ellm::model {
+
+/// The packed input of a matrix product: one for all workers, and a small private one for each worker. With few rows every
+/// worker packs its own copy, which costs less than the barrier that a shared copy needs.
+class PackedInput {
+ public:
+  static constexpr uint32_t kPrivateRows = 2;
+
+  static size_t bytes(uint32_t max_rows, uint32_t cols, uint32_t workers);
+  void place(std::byte* memory, uint32_t max_rows, uint32_t cols, uint32_t workers);
+  kernels::Activations shared(uint32_t rows) const { return kernels::Activations::bind(shared_, rows, cols_); }
+  kernels::Activations of_worker(uint32_t worker, uint32_t rows) const {
+    return kernels::Activations::bind(private_ + worker * private_bytes_, rows, cols_);
+  }
+
+ private:
+  std::byte *shared_ = nullptr, *private_ = nullptr;
+  size_t private_bytes_ = 0;
+  uint32_t cols_ = 0;
+};
+
+/// How many single-row chunks of a step may have their contexts split over the workers.
+inline constexpr uint32_t kSplitQueries = 4;
+
+struct StepBuffers {
+  StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits, uint32_t workers);
+
+  // shapes: n is the step's number of rows
+  float* residual = nullptr;        // (n, embedding)
+  float* qkv = nullptr;             // (n, q | k | v)
+  float* attended = nullptr;        // (n, heads * head_dim)
+  float* gate = nullptr;            // (n, feed_forward)
+  float* up = nullptr;              // (n, feed_forward)
+  float* cos = nullptr;             // (n, rope.dimensions / 2)
+  float* sin = nullptr;
+  float* logits = nullptr;          // (wanted, vocabulary)
+  float* norm_scratch = nullptr;    // (workers, embedding)
+  float* partials = nullptr;        // attention segments of single-row chunks
+  size_t partial_floats = 0;
+  PackedInput normed;               // (n, embedding): input of q, k, v; of gate, up; of the output head
+  PackedInput attention_out;        // (n, heads * head_dim)
+  PackedInput activated;            // (n, feed_forward)
+
+ private:
+  runtime::Region region_;
+};
+
+}  // namespace ellm::model

@@ -1,0 +1,159 @@
+// One answer: the logits are the same to the bit however a prompt is cut, on any number of threads, in any company, at any
+// kernel level.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "daemon/runtime/cpu_features.h"
+#include "tests/support/logits.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/test_data.h"
+
+namespace ellm::tests {
+namespace {
+
+std::vector<uint32_t> random_tokens(size_t n, uint32_t vocabulary, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint32_t> out(n);
+  for (auto& t : out) t = 3 + random() % (vocabulary - 3);
+  return out;
+}
+
+::testing::AssertionResult same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " and " << b.size() << " logits";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure() << "logit " << i << ": " << a[i] << " and " << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+std::vector<std::string> levels() {
+  const auto cpu = runtime::detect_cpu();
+  std::vector<std::string> out = {"scalar"};
+  if (cpu.runs_avx2()) out.push_back("avx2");
+  if (cpu.runs_avx512()) out.push_back("avx512");
+  return out;
+}
+
+struct Subject {
+  const char* file;
+  shm::KvType kv;
+};
+
+class Determinism : public testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override {
+    const auto data = test_data();
+    if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+    model_ = load_model(*data + GetParam().file);
+  }
+  ModelRunner runner(const std::string& kernels = "auto", uint32_t threads = 2) {
+    return ModelRunner(model_, {.kernels = kernels, .threads = threads, .kv_type = GetParam().kv});
+  }
+  std::shared_ptr<const model::Model> model_;
+};
+
+TEST_P(Determinism, ChunkedEqualsWhole) {
+  auto r = runner();
+  const auto tokens = random_tokens(150, r.vocabulary(), 1);
+  const auto whole = r.logits(tokens, 512);
+  for (uint32_t chunk : {1u, 2u, 7u, 32u, 33u, 64u, 149u}) EXPECT_TRUE(same_bits(whole, r.logits(tokens, chunk))) << chunk;
+}
+
+TEST_P(Determinism, AnyNumberOfThreads) {
+  auto one = runner("auto", 1);
+  const auto tokens = random_tokens(75, one.vocabulary(), 2);
+  const auto expected = one.logits(tokens, 512);
+  for (uint32_t threads : {2u, 3u, 4u}) {
+    auto many = runner("auto", threads);
+    EXPECT_TRUE(same_bits(expected, many.logits(tokens, 512))) << threads;
+    EXPECT_TRUE(same_bits(expected, many.logits(tokens, 1))) << threads;
+  }
+}
+
+TEST_P(Determinism, AloneEqualsInABatch) {
+  auto r = runner();
+  std::mt19937 random(3);
+  std::vector<std::vector<uint32_t>> texts;
+  std::vector<std::vector<float>> alone;
+  for (uint32_t i = 0; i < 7; ++i) {
+    texts.push_back(random_tokens(20 + 11 * i, r.vocabulary(), 10 + i));
+    alone.push_back(r.logits(texts.back(), 512));
+  }
+  std::vector<ModelRunner::Sequence> sequences(texts.size());
+  std::vector<std::vector<float>> together(texts.size());
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<ModelRunner::Feed> feeds;
+    std::vector<size_t> who;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const size_t left = texts[i].size() - sequences[i].length;
+      if (left == 0) continue;
+      more = true;
+      const size_t n = std::min<size_t>(left, 1 + random() % (random() % 3 == 0 ? 30 : 1));
+      const auto at = texts[i].begin() + sequences[i].length;
+      feeds.push_back({&sequences[i], {at, at + static_cast<long>(n)}, static_cast<uint32_t>(n)});
+      who.push_back(i);
+    }
+    if (!more) break;
+    const auto rows = r.step(feeds);
+    size_t at = 0;
+    for (size_t f = 0; f < feeds.size(); ++f) {
+      const size_t n = size_t{feeds[f].logits} * r.vocabulary();
+      together[who[f]].insert(together[who[f]].end(), rows.begin() + static_cast<long>(at), rows.begin() + static_cast<long>(at + n));
+      at += n;
+    }
+  }
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_TRUE(same_bits(alone[i], together[i])) << i;
+}
+
+TEST_P(Determinism, EveryKernelLevel) {
+  auto scalar = runner("scalar");
+  const auto tokens = random_tokens(40, scalar.vocabulary(), 4);
+  const auto expected = scalar.logits(tokens, 512);
+  for (const std::string& level : levels()) {
+    auto r = runner(level);
+    EXPECT_EQ(r.kernels().name, level);
+    EXPECT_TRUE(same_bits(expected, r.logits(tokens, 512))) << level;
+    EXPECT_TRUE(same_bits(expected, r.logits(tokens, 5))) << level;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
+                         testing::Values(Subject{"/models/stories260K.gguf", shm::KvType::f16},
+                                         Subject{"/models/stories260K-Q4_K_M.gguf", shm::KvType::int8},
+                                         Subject{"/models/stories260K-Q5_1.gguf", shm::KvType::f16},
+                                         Subject{"/synth/qwen2-f32.gguf", shm::KvType::int8},
+                                         Subject{"/synth/llama256-Q6_K.gguf", shm::KvType::f16},
+                                         Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8}));
+
+/// A long single context, whose attention the workers split by segments.
+TEST(Determinism, LongContextsSplitOverThreads) {
+  const auto data = test_data();
+  if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+  const auto model = load_model(*data + "/synth/llama-gqa-f32.gguf");
+  std::vector<std::vector<float>> results;
+  for (uint32_t threads : {1u, 4u}) {
+    ModelRunner r(model, {.threads = threads, .pages = 80});
+    const uint32_t length = std::min(model->config().context, 2000u);
+    const auto tokens = random_tokens(length, r.vocabulary(), 5);
+    ModelRunner::Sequence s;
+    for (size_t at = 0; at + 5 < tokens.size(); at += 400) {
+      const size_t end = std::min(tokens.size() - 5, at + 400);
+      r.step({{&s, {tokens.begin() + static_cast<long>(at), tokens.begin() + static_cast<long>(end)}, 0}});
+    }
+    std::vector<float> rows;
+    for (size_t i = tokens.size() - 5; i < tokens.size(); ++i) {
+      const auto row = r.step({{&s, {tokens[i]}, 1}});
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    results.push_back(rows);
+  }
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+}
+
+}  // namespace
+}  // namespace ellm::tests

@@ -1,0 +1,91 @@
+#include "tests/support/model_runner.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
+namespace ellm::tests {
+
+ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options)
+    : ModelRunner(std::move(model), options, model::choose_kernels(options.kernels)) {}
+
+ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options, const kernels::KernelSet& kernels)
+    : model_(std::move(model)), kernels_(kernels), pool_(runtime::read_topology(), options.threads) {
+  const model::ModelConfig& c = model_->config();
+  kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, options.kv_type, options.kv_type},
+                              .pages = options.pages, .fingerprint = "test"});
+  forward_ = std::make_unique<model::ForwardPass>(model_, kernels_, pool_, *kv_, options.max_rows, options.max_rows);
+}
+
+std::vector<float> ModelRunner::step(const std::vector<Feed>& feeds) {
+  std::vector<model::Chunk> chunks;
+  for (const Feed& feed : feeds) {
+    Sequence& s = *feed.sequence;
+    const auto count = static_cast<uint32_t>(feed.tokens.size());
+    while (s.pages.size() * shm::kPageTokens < s.length + count) {
+      const auto page = kv_->allocate();
+      if (!page) throw std::runtime_error("the test's KV pages are used up");
+      s.pages.push_back(*page);
+    }
+    chunks.push_back({feed.tokens, s.length, s.pages, feed.logits});
+    s.length += count;
+  }
+  const std::span<const float> out = forward_->step(chunks);
+  return {out.begin(), out.end()};
+}
+
+std::vector<float> ModelRunner::logits(std::span<const uint32_t> tokens, uint32_t chunk) {
+  Sequence sequence;
+  std::vector<float> all;
+  for (size_t at = 0; at < tokens.size(); at += chunk) {
+    const auto piece = tokens.subspan(at, std::min<size_t>(chunk, tokens.size() - at));
+    const auto rows = step({{&sequence, {piece.begin(), piece.end()}, static_cast<uint32_t>(piece.size())}});
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  release(sequence);
+  return all;
+}
+
+std::vector<uint32_t> ModelRunner::greedy(std::span<const uint32_t> prompt, uint32_t count) {
+  Sequence sequence;
+  std::vector<uint32_t> out;
+  std::vector<uint32_t> next(prompt.begin(), prompt.end());
+  while (out.size() < count) {
+    const auto row = step({{&sequence, next, 1}});
+    out.push_back(kernels_.argmax(row.data(), vocabulary()));
+    next = {out.back()};
+  }
+  release(sequence);
+  return out;
+}
+
+void ModelRunner::release(Sequence& sequence) {
+  for (const shm::PageId page : sequence.pages) kv_->release(page);
+  sequence = {};
+}
+
+std::shared_ptr<const model::Model> load_model(const std::string& path) {
+  return model::Model::load(path, {.lock = false, .threads = 2});
+}
+
+std::string find_real_model(const std::string& name) {
+  static const std::map<std::string, std::string> files = {
+      {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"},
+      {"qwen-0.5b", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"},
+      {"qwen-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"},
+  };
+  const auto variable = [](const char* n) { const char* v = std::getenv(n); return std::string(v == nullptr ? "" : v); };
+  const std::string home = variable("HOME");
+  const std::string data = variable("XDG_DATA_HOME"), cache = variable("XDG_CACHE_HOME");
+  for (const std::string& dir : {variable("ELLM_TEST_MODELS"), (data.empty() ? home + "/.local/share" : data) + "/ellm/models",
+                                 (cache.empty() ? home + "/.cache" : cache) + "/ellm-test/models",
+                                 std::string("/var/lib/ellm/models")}) {
+    for (const std::string& file : {files.at(name), name + ".gguf"}) {
+      if (!dir.empty() && std::filesystem::exists(dir + "/" + file)) return dir + "/" + file;
+    }
+  }
+  return {};
+}
+
+}  // namespace ellm::tests
