@@ -21,7 +21,7 @@ struct SamplingParams {
   float presence_penalty = 0, frequency_penalty = 0;   // OpenAI's, over the generated tokens
   uint64_t seed = 0;
   uint32_t sample_index = 0;
-  std::vector<std::pair<uint32_t, float>> logit_bias;
+  std::vector<std::pair<uint32_t, float>> logit_bias = {};
   uint32_t logprobs = 0;               // how many alternatives to report
 };
 
