@@ -39,7 +39,7 @@ struct Weights {
 };
 
 struct LoadOptions {
-  runtime::MemoryPolicy memory;
+  runtime::MemoryPolicy memory = {};
   bool lock = true;                               // mlock; a failure is a warning
   bool require_lock = false;                      // … or an error
   uint32_t threads = 1;                           // that repack
