@@ -116,7 +116,8 @@ std::pair<double, double> run_peer(const std::string& path, const Options& o) {
   for (size_t n; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) text.append(block, n);
   if (::pclose(pipe) != 0) throw std::runtime_error("failed: " + command);
   std::pair<double, double> out{0, 0};
-  for (const auto& row : boost::json::parse(text).as_array()) {
+  const boost::json::value rows = boost::json::parse(text);
+  for (const auto& row : rows.as_array()) {
     (row.at("n_prompt").as_int64() > 0 ? out.first : out.second) = row.at("avg_ts").to_number<double>();
   }
   return out;
