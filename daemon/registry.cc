@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "client/utf8.h"
 #include "daemon/format/inspect.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
@@ -20,12 +21,6 @@ using client::ErrorCode;
 using client::ModelInfo;
 
 constexpr uint32_t kBusyRetryMs = 500;
-
-std::string names_of(const std::vector<ModelFile>& files) {
-  std::string names;
-  for (const ModelFile& file : files) names += (names.empty() ? "" : ", ") + file.name;
-  return names;
-}
 
 /// What a step needs beside weights and KV: logits, and the activations of its rows.
 uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
@@ -154,7 +149,7 @@ Failure Registry::no_such_model(const std::string& name, const std::vector<Model
   for (const ModelFile& file : files) {
     if (!entries_.contains(file.name)) there += (there.empty() ? "" : ", ") + file.name;
   }
-  Failure failure{ErrorCode::no_such_model, name.empty() ? "no model is named" : "there is no model '" + name + "'"};
+  Failure failure{ErrorCode::no_such_model, name.empty() ? "no model is named" : "there is no model '" + client::to_utf8(name.substr(0, 200)) + "'"};
   if (there.empty()) {
     failure.message += "; there are none in " + directories_.front() + " (get one: ellm pull smollm2)";
   } else {

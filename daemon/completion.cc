@@ -1,0 +1,286 @@
+// See completion.h.
+#include "daemon/completion.h"
+
+#include <algorithm>
+
+#include "daemon/chat_prompt.h"
+#include "daemon/validate.h"
+
+namespace ellm::daemon {
+namespace {
+
+using client::ErrorCode;
+using client::FinishReason;
+
+constexpr uint32_t kQueueFullRetryMs = 1000;
+
+model::SamplingParams params_of(const client::Sampling& s) {
+  model::SamplingParams p;
+  p.temperature = s.temperature;
+  p.top_k = s.top_k;
+  p.top_p = s.top_p;
+  p.min_p = s.min_p;
+  p.repetition_penalty = s.repetition_penalty;
+  p.presence_penalty = s.presence_penalty;
+  p.frequency_penalty = s.frequency_penalty;
+  p.seed = s.seed;
+  p.logit_bias = s.logit_bias;
+  p.logprobs = s.logprobs;
+  return p;
+}
+
+FinishReason reason_of(serve::Finish finish) {
+  switch (finish) {
+    case serve::Finish::stop: return FinishReason::stop;
+    case serve::Finish::length: return FinishReason::length;
+    case serve::Finish::cancelled: return FinishReason::cancelled;
+    case serve::Finish::deadline: return FinishReason::deadline;
+  }
+  return FinishReason::stop;
+}
+
+/// The engine's refusals in words.
+Failure failure_of(serve::Refusal refusal, size_t tokens, const LoadedModel& loaded, bool score) {
+  const std::string name = "model '" + loaded.name + "'", what = score ? "the text" : "the prompt";
+  switch (refusal) {
+    case serve::Refusal::queue_full:
+      return {ErrorCode::busy, "too many requests are waiting; try again later", kQueueFullRetryMs};
+    case serve::Refusal::unknown_model: return {ErrorCode::no_such_model, name + " has been unloaded"};
+    case serve::Refusal::too_long:
+      return {ErrorCode::too_large, what + " has " + std::to_string(tokens) + " tokens; " + name + " has a context of " +
+                                        std::to_string(loaded.context) + (score ? "" : ", prompt and answer together")};
+    case serve::Refusal::empty: return {ErrorCode::bad_request, what + " is empty"};
+    case serve::Refusal::stopping: return {ErrorCode::shutting_down, "ellmd is shutting down"};
+    case serve::Refusal::bad_token: return {ErrorCode::bad_request, what + " has ids outside of the vocabulary"};
+    case serve::Refusal::none: break;
+  }
+  return {ErrorCode::internal, "refused"};
+}
+
+std::optional<Failure> bad_token(const std::vector<uint32_t>& tokens, const LoadedModel& loaded) {
+  const uint32_t vocabulary = loaded.model->config().vocabulary;
+  const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= vocabulary; });
+  if (bad == tokens.end()) return std::nullopt;
+  return Failure{ErrorCode::bad_request, "tokens[" + std::to_string(bad - tokens.begin()) + "] is " + std::to_string(*bad) +
+                                             "; model '" + loaded.name + "' has a vocabulary of " + std::to_string(vocabulary)};
+}
+
+double ms_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+}  // namespace
+
+Completion::Completion(Services& services, const Peer& peer, std::weak_ptr<Conversation> conversation,
+                       CompletionRequest request)
+    : services_(services),
+      peer_(peer),
+      conversation_(std::move(conversation)),
+      request_(std::move(request)),
+      stops_(request_.sampling.stop) {}
+
+void Completion::start() {
+  services_.registry.resolve(request_.model, [self = shared_from_this()](const Registry::Resolved& resolved) {
+    if (self->ended_) return;
+    if (const auto* failure = std::get_if<Failure>(&resolved)) return self->fail(*failure);
+    const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(resolved);
+    self->services_.pool.submit([self, loaded] { self->prepare(loaded); });
+  });
+}
+
+void Completion::cancel() {
+  if (ended_) return;
+  cancelled_ = true;
+  if (engine_id_) return services_.engine.cancel(*engine_id_);
+  finish(serve::Finish::cancelled, {});         // the engine is told when its number is known
+}
+
+// ---- preparation pool ------------------------------------------------------------------------------------------------
+
+void Completion::prepare(const std::shared_ptr<const LoadedModel>& loaded) {
+  if (cancelled_) return;
+  std::optional<Failure> failure;
+  try {
+    failure = submit(loaded);
+  } catch (const PromptError& e) {
+    failure = Failure{e.code(), e.what()};
+  } catch (const std::bad_alloc&) {
+    failure = Failure{ErrorCode::too_large, "there is not enough memory for this request"};
+  } catch (const std::exception& e) {
+    failure = Failure{ErrorCode::internal, e.what()};
+  }
+  if (failure) services_.loop.post([self = shared_from_this(), failure = *failure] { self->fail(failure); });
+}
+
+std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedModel>& loaded) {
+  const client::Sampling& sampling = request_.sampling;
+  if (auto fault = fault_of(sampling, loaded->model->config().vocabulary)) return Failure{ErrorCode::bad_request, *fault};
+  std::vector<uint32_t> tokens = request_.prompt(*loaded);
+  if (auto failure = bad_token(tokens, *loaded)) return failure;
+  const auto prompt_tokens = static_cast<uint32_t>(tokens.size());
+  if (request_.score) score_tokens_ = tokens;
+  const bool at_start = !request_.continues_text && (tokens.empty() || (tokens.size() == 1 && tokens[0] == loaded->model->tokenizer()->bos()));
+  decoder_.emplace(loaded->model->tokenizer(), at_start);
+  model_name_ = loaded->name;
+  submitted_at_ = std::chrono::steady_clock::now();
+
+  serve::EngineRequest request;
+  request.model = loaded->name;
+  request.tokens = std::move(tokens);
+  request.sampling = params_of(sampling);
+  request.want_logprobs = sampling.want_logprobs;
+  request.max_tokens = sampling.max_tokens;
+  request.ignore_eos = sampling.ignore_eos;
+  request.score = request_.score;
+  request.score_top = request_.score_top;
+  request.uid = peer_.uid;
+  request.pid = peer_.pid;
+  request.kind = request_.kind;
+  request.events = events();
+  const auto [refusal, id] = services_.engine.submit(std::move(request));
+  if (refusal != serve::Refusal::none) return failure_of(refusal, prompt_tokens, *loaded, request_.score);
+  services_.loop.post([self = shared_from_this(), id = id] { self->submitted(id); });
+  return std::nullopt;
+}
+
+// ---- engine thread -----------------------------------------------------------------------------------------------------
+
+template <class F>
+void Completion::leave(F&& change) {
+  std::lock_guard lock(inbox_mutex_);
+  change(inbox_);
+  if (std::exchange(posted_, true)) return;
+  services_.loop.post([self = shared_from_this()] { self->collect(); });
+}
+
+serve::RequestEvents Completion::events() {
+  const auto self = shared_from_this();
+  serve::RequestEvents events;
+  events.on_token = [self](const model::Sampled& sampled) {
+    self->leave([&](Inbox& inbox) { inbox.tokens.push_back(sampled); });
+  };
+  events.on_score = [self](uint32_t first, const std::vector<float>& log_probs, const auto& top) {
+    self->leave([&](Inbox& inbox) { inbox.scored.push_back({first, log_probs, top}); });
+  };
+  events.on_done = [self](serve::Finish finish, const serve::RequestStats& stats) {
+    self->leave([&](Inbox& inbox) { inbox.done.emplace(finish, stats); });
+  };
+  events.on_failed = [self](const std::string& why) { self->leave([&](Inbox& inbox) { inbox.failed = why; }); };
+  return events;
+}
+
+// ---- I/O thread --------------------------------------------------------------------------------------------------------
+
+void Completion::submitted(serve::RequestId id) {
+  engine_id_ = id;
+  running_ = true;
+  if (stopped_) {
+    services_.engine.finish_early(id);
+  } else if (cancelled_) {
+    services_.engine.cancel(id);
+  }
+}
+
+void Completion::collect() {
+  Inbox inbox;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    std::swap(inbox, inbox_);
+    posted_ = false;
+  }
+  if (ended_) return;
+  running_ = true;
+  if (!inbox.tokens.empty()) take_tokens(std::move(inbox.tokens));
+  for (Scored& scored : inbox.scored) take_scores(std::move(scored));
+  if (inbox.failed) return fail({ErrorCode::internal, *inbox.failed});
+  if (inbox.done) finish(inbox.done->first, inbox.done->second);
+}
+
+/// Adds what may be shown of `text`. False: a stop string is complete.
+bool Completion::take_text(const std::string& text, std::string& out) {
+  if (request_.sampling.stop.empty()) {
+    out += text;
+    return true;
+  }
+  const auto piece = stops_.push(text);
+  out += piece.text;
+  stopped_ = piece.stopped;
+  return !stopped_;
+}
+
+void Completion::take_tokens(std::vector<model::Sampled> tokens) {
+  if (stopped_) return;                          // they were on their way
+  client::Token event;
+  event.id = request_.id;
+  for (model::Sampled& sampled : tokens) {
+    ++completion_tokens_;
+    event.tokens.push_back(sampled.token);
+    if (request_.sampling.want_logprobs) event.logprobs.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+    if (!take_text(decoder_->push(sampled.token), event.text)) break;
+  }
+  send(event);
+  if (stopped_ && engine_id_) services_.engine.finish_early(*engine_id_);
+}
+
+void Completion::take_scores(Scored scored) {
+  client::ScoreReply reply;
+  reply.id = request_.id;
+  const size_t rows = scored.log_probs.size() + (scored.first == 0 ? 1 : 0);
+  const auto begin = score_tokens_.begin() + scored.first;
+  reply.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(rows));
+  reply.log_probs = std::move(scored.log_probs);
+  reply.top = std::move(scored.top);
+  send(reply);
+}
+
+client::Message Completion::done_message(FinishReason reason, const serve::RequestStats& stats) const {
+  client::Usage usage;
+  usage.prompt_tokens = stats.prompt_tokens;
+  usage.cached_tokens = stats.cached_tokens;
+  usage.completion_tokens = completion_tokens_;
+  if (request_.score) return client::ScoreReply{request_.id, {}, {}, {}, true, usage};
+  client::Done done;
+  done.id = request_.id;
+  done.finish_reason = reason;
+  done.model = running_ ? model_name_ : request_.model;
+  done.seed = request_.sampling.seed;
+  done.usage = usage;
+  // What went before submission counts as waiting.
+  const double before = running_ ? ms_between(received_, submitted_at_) : 0;
+  done.timings.queue_ms = before + stats.queue_ms;
+  done.timings.ttft_ms = stats.ttft_ms > 0 ? before + stats.ttft_ms : 0;
+  done.timings.total_ms = ms_between(received_, std::chrono::steady_clock::now());
+  if (stats.prefill_ms > 0) done.timings.prefill_tokens_per_second = stats.prompt_tokens / stats.prefill_ms * 1e3;
+  if (stats.decode_ms > 0 && stats.completion_tokens > 1) {
+    done.timings.decode_tokens_per_second = (stats.completion_tokens - 1) / stats.decode_ms * 1e3;
+  }
+  return done;
+}
+
+void Completion::finish(serve::Finish how, const serve::RequestStats& stats) {
+  if (ended_) return;
+  if (request_.score && how == serve::Finish::cancelled) return fail({ErrorCode::cancelled, "the request was cancelled"});
+  if (!request_.score && !stopped_ && running_) {
+    client::Token rest;
+    rest.id = request_.id;
+    if (take_text(decoder_->finish(), rest.text)) rest.text += stops_.finish();
+    if (!rest.text.empty()) send(rest);
+  }
+  last(done_message(stopped_ ? FinishReason::stop : reason_of(how), stats));
+}
+
+void Completion::fail(const Failure& failure) {
+  if (ended_) return;
+  last(client::Error{request_.id, failure.code, failure.message, failure.retry_after_ms});
+}
+
+void Completion::send(const client::Message& message) {
+  if (const auto conversation = conversation_.lock()) conversation->send(message);
+}
+
+void Completion::last(const client::Message& message) {
+  ended_ = true;
+  if (const auto conversation = conversation_.lock()) conversation->finish(request_.id, message);
+}
+
+}  // namespace ellm::daemon

@@ -1,0 +1,346 @@
+// See conversation.h.
+#include "daemon/conversation.h"
+
+#include <unistd.h>
+
+#include "client/utf8.h"
+#include "daemon/chat_prompt.h"
+#include "daemon/completion.h"
+#include "daemon/validate.h"
+
+namespace ellm::daemon {
+namespace {
+
+using client::ErrorCode;
+
+constexpr uint32_t kBusyRetryMs = 200;
+constexpr size_t kLongestName = 4096;
+
+/// A request with one reply, worked on in the pool: cancelling it is forgetting it.
+class SimpleJob : public Job {
+ public:
+  SimpleJob(std::weak_ptr<Conversation> conversation, uint32_t id) : conversation_(std::move(conversation)), id_(id) {}
+  void cancel() override {
+    if (const auto conversation = conversation_.lock()) {
+      conversation->finish(id_, client::Error{id_, ErrorCode::cancelled, "the request was cancelled", 0});
+    }
+  }
+
+ private:
+  std::weak_ptr<Conversation> conversation_;
+  uint32_t id_;
+};
+
+client::Error to_error(uint32_t id, const Failure& failure) {
+  return {id, failure.code, failure.message, failure.retry_after_ms};
+}
+
+/// Work in the pool, its outcome as a frame; everything that it can throw becomes an Error.
+template <class Work>
+std::string frame_of(uint32_t id, Work&& work) {
+  try {
+    return client::encode_frame(work());
+  } catch (const PromptError& e) {
+    return client::encode_frame(client::Error{id, e.code(), e.what(), 0});
+  } catch (const std::length_error& e) {
+    return client::encode_frame(client::Error{id, ErrorCode::too_large, e.what(), 0});
+  } catch (const std::bad_alloc&) {
+    return client::encode_frame(client::Error{id, ErrorCode::too_large, "there is not enough memory for this request", 0});
+  } catch (const std::exception& e) {
+    return client::encode_frame(client::Error{id, ErrorCode::internal, e.what(), 0});
+  }
+}
+
+void check_text(const std::optional<std::string>& fault) {
+  if (fault) throw PromptError(ErrorCode::bad_request, *fault);
+}
+
+// What a completion's prompt is made of, in the pool.
+std::vector<uint32_t> prompt_of(const client::Generate& r, const LoadedModel& loaded) {
+  check_text(text_fault(r));
+  return r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.prompt);
+}
+std::vector<uint32_t> prompt_of(const client::Chat& r, const LoadedModel& loaded) {
+  check_text(text_fault(r));
+  return chat_prompt(loaded.name, *loaded.model, r);
+}
+std::vector<uint32_t> prompt_of(const client::Score& r, const LoadedModel& loaded) {
+  check_text(text_fault(r));
+  return r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.text);
+}
+
+client::TokenizeReply tokenize(const client::Tokenize& r, const format::Tokenizer& tokenizer) {
+  client::TokenizeReply reply{r.id, tokenizer.encode(r.text, {r.add_special, r.parse_special}), {}};
+  reply.pieces.reserve(reply.tokens.size());
+  for (uint32_t token : reply.tokens) reply.pieces.emplace_back(tokenizer.piece(token));
+  return reply;
+}
+
+client::TextReply detokenize(const client::Detokenize& r, const LoadedModel& loaded) {
+  const uint32_t vocabulary = loaded.model->tokenizer()->vocabulary_size();
+  for (size_t i = 0; i < r.tokens.size(); ++i) {
+    if (r.tokens[i] < vocabulary) continue;
+    throw PromptError(ErrorCode::bad_request, "tokens[" + std::to_string(i) + "] is " + std::to_string(r.tokens[i]) +
+                                                  "; model '" + loaded.name + "' has a vocabulary of " +
+                                                  std::to_string(vocabulary));
+  }
+  return {r.id, loaded.model->tokenizer()->decode(r.tokens, r.special)};
+}
+
+}  // namespace
+
+Conversation::Conversation(Services& services, const Peer& peer, std::shared_ptr<Holdings> holdings,
+                           std::function<void(std::string)> send)
+    : services_(services), peer_(peer), holdings_(std::move(holdings)), send_(std::move(send)) {}
+
+// ---- frames in and out -----------------------------------------------------------------------------------------------
+
+bool Conversation::receive(Decoded decoded, Charge bytes) {
+  if (closing_ || closed_) return false;
+  if (const auto* failure = std::get_if<client::DecodeFailure>(&decoded)) {
+    // Without an id, or before hello, nobody knows what this peer speaks.
+    if (failure->id == 0 || !greeted_) closing_ = true;
+    error(failure->id, failure->code, failure->message);
+    return !closing_;
+  }
+  auto& message = std::get<client::Message>(decoded);
+  if (!greeted_ && !std::holds_alternative<client::Hello>(message)) {
+    refuse(ErrorCode::bad_request, "a connection begins with 'hello'");
+    return false;
+  }
+  arriving_ = std::move(bytes);
+  std::visit([this](auto&& m) { on(std::move(m)); }, std::move(message));
+  arriving_ = Charge();
+  return !closing_;
+}
+
+void Conversation::refuse(ErrorCode code, const std::string& why) {
+  closing_ = true;
+  error(0, code, why);
+}
+
+void Conversation::close() {
+  if (std::exchange(closed_, true)) return;
+  const auto gone = std::exchange(in_flight_, {});
+  for (auto& [id, request] : gone) request.job->cancel();
+  services_.leave(gone.size());
+}
+
+void Conversation::cancel_all() {
+  std::vector<std::shared_ptr<Job>> jobs;                // cancelling takes them out of the map
+  for (auto& [id, request] : in_flight_) jobs.push_back(request.job);
+  for (auto& job : jobs) job->cancel();
+}
+
+void Conversation::send(const client::Message& message) {
+  if (!closed_) send_(client::encode_frame(message));
+}
+
+void Conversation::finish(uint32_t id, const client::Message& message) {
+  if (closed_) return;
+  finish_frame(id, frame_of(id, [&] { return message; }));
+}
+
+void Conversation::finish_frame(uint32_t id, std::string frame) {
+  if (closed_) return;
+  const auto found = in_flight_.find(id);
+  if (found == in_flight_.end()) return;                 // cancelled meanwhile
+  const InFlight kept = std::move(found->second);
+  in_flight_.erase(found);
+  send_(std::move(frame));
+  services_.leave(1);
+}
+
+void Conversation::error(uint32_t id, ErrorCode code, const std::string& message, uint32_t retry_after_ms) {
+  send(client::Error{id, code, message, retry_after_ms});
+}
+
+// ---- requests in general ---------------------------------------------------------------------------------------------
+
+/// Limits and sense of a new request; says why it is refused.
+bool Conversation::admit(uint32_t id) {
+  const auto& limits = services_.config.limits;
+  if (id == 0) {
+    error(0, ErrorCode::bad_request, "id is 0; a request's id is 1 or more");
+  } else if (in_flight_.contains(id)) {
+    // No answer under the id itself: it would end the request that has it.
+    error(0, ErrorCode::bad_request, "id " + std::to_string(id) + " is in use by a request that has not ended");
+    closing_ = true;
+  } else if (services_.draining) {
+    error(id, ErrorCode::shutting_down, "ellmd is shutting down");
+  } else if (in_flight_.size() >= limits.requests_per_connection) {
+    error(id, ErrorCode::busy, "this connection has " + std::to_string(in_flight_.size()) + " unfinished requests, the limit",
+          kBusyRetryMs);
+  } else if (!arriving_) {
+    error(id, ErrorCode::busy, "this user's unfinished requests hold too many bytes", kBusyRetryMs);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+Conversation::InFlight& Conversation::add(uint32_t id, std::shared_ptr<Job> job) {
+  ++services_.in_flight;
+  InFlight& request = in_flight_[id];
+  request.job = std::move(job);
+  request.bytes = std::move(arriving_);
+  return request;
+}
+
+/// Charges a request to the user; says so where the limit is reached.
+static Charge charge_request(Services& services, const std::shared_ptr<Holdings>& holdings) {
+  return Charge::take(holdings, &Holdings::requests, 1, services.config.limits.requests_per_user);
+}
+
+template <class Request>
+void Conversation::complete(Request&& r, const char* kind) {
+  if (!admit(r.id)) return;
+  Charge charge = charge_request(services_, holdings_);
+  if (!charge) return error(r.id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
+  CompletionRequest request;
+  request.id = r.id;
+  request.model = r.model;
+  request.kind = kind;
+  if constexpr (requires { r.sampling; }) {
+    request.sampling = r.sampling;
+    request.continues_text = std::is_same_v<Request, client::Chat>;
+  } else {
+    request.score = true;
+    request.score_top = r.top;
+  }
+  const uint32_t id = r.id;
+  auto message = std::make_shared<Request>(std::move(r));
+  request.prompt = [message](const LoadedModel& loaded) { return prompt_of(*message, loaded); };
+  auto completion = std::make_shared<Completion>(services_, peer_, weak_from_this(), std::move(request));
+  add(id, completion).request = std::move(charge);
+  completion->start();
+}
+
+/// A request with one reply that needs a model: `work` makes it, in the pool.
+template <class Request, class Work>
+void Conversation::with_model(Request&& r, Work work) {
+  if (!admit(r.id)) return;
+  Charge charge = charge_request(services_, holdings_);
+  if (!charge) return error(r.id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
+  const uint32_t id = r.id;
+  add(id, std::make_shared<SimpleJob>(weak_from_this(), id)).request = std::move(charge);
+  auto message = std::make_shared<Request>(std::move(r));
+  services_.registry.resolve(message->model, [self = shared_from_this(), id, message, work](const Registry::Resolved& model) {
+    if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
+    const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
+    self->services_.pool.submit([self, id, message, work, loaded] {
+      std::string frame = frame_of(id, [&]() -> client::Message {
+        check_text(text_fault(*message));
+        return work(*message, *loaded);
+      });
+      self->services_.loop.post([self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
+    });
+  });
+}
+
+// ---- each request ----------------------------------------------------------------------------------------------------
+
+void Conversation::on(client::Hello&& hello) {
+  if (greeted_) return refuse(ErrorCode::bad_request, "hello twice");
+  if (hello.version != client::kProtocolVersion) {
+    return refuse(ErrorCode::unsupported_version, "ellmd " ELLM_VERSION " speaks protocol version " +
+                                                      std::to_string(client::kProtocolVersion) + ", not " +
+                                                      std::to_string(hello.version));
+  }
+  greeted_ = true;
+  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {}});
+}
+
+void Conversation::on(client::Generate&& request) { complete(std::move(request), "generate"); }
+void Conversation::on(client::Chat&& request) { complete(std::move(request), "chat"); }
+void Conversation::on(client::Score&& request) { complete(std::move(request), "score"); }
+
+void Conversation::on(client::Tokenize&& request) {
+  with_model(std::move(request),
+             [](const client::Tokenize& r, const LoadedModel& loaded) { return tokenize(r, *loaded.model->tokenizer()); });
+}
+
+void Conversation::on(client::Detokenize&& request) {
+  with_model(std::move(request), [](const client::Detokenize& r, const LoadedModel& loaded) { return detokenize(r, loaded); });
+}
+
+void Conversation::on(client::RenderTemplate&& request) {
+  with_model(std::move(request), [](const client::RenderTemplate& r, const LoadedModel& loaded) {
+    return client::TextReply{r.id, render_template(loaded.name, *loaded.model, r.variables)};
+  });
+}
+
+void Conversation::on(client::Cancel&& request) {
+  const auto found = in_flight_.find(request.target);
+  if (found == in_flight_.end()) {
+    return error(request.id, ErrorCode::no_such_request,
+                 "no request with id " + std::to_string(request.target) + " is in flight on this connection");
+  }
+  const auto job = found->second.job;                    // cancelling may take it out of the map
+  send(client::Ok{request.id});
+  job->cancel();
+}
+
+void Conversation::on(client::Status&& request) {
+  client::StatusReply reply;
+  reply.id = request.id;
+  reply.version = ELLM_VERSION;
+  reply.kernels = services_.kernels;
+  reply.cpu = services_.cpu;
+  reply.threads = services_.threads;
+  reply.pid = static_cast<uint32_t>(::getpid());
+  reply.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - services_.start).count();
+  reply.models = services_.registry.loaded();
+  const serve::EngineCounters counters = services_.engine.counters();
+  if (counters.running + counters.queued != 0) {
+    for (const serve::RequestRow& row : services_.engine.requests()) {
+      if (!peer_.admin && row.uid != peer_.uid) continue;
+      reply.requests.push_back({row.id, row.uid, row.pid, row.model, row.kind, row.state, row.prompt_tokens, row.done_tokens,
+                                row.completion_tokens, row.age_ms});
+    }
+  }
+  reply.running = counters.running;
+  reply.queued = counters.queued;
+  reply.connections = services_.connections;
+  reply.served = counters.served;
+  reply.prompt_tokens = counters.prompt_tokens;
+  reply.completion_tokens = counters.completion_tokens;
+  reply.warnings = services_.registry.warnings();
+  send(reply);
+}
+
+void Conversation::on(client::Models&& request) {
+  const uint32_t id = request.id;
+  if (!admit(id)) return;
+  if (request.action != client::ModelsAction::list && !peer_.admin) {
+    const std::string& group = services_.config.admin_group;
+    return error(id, ErrorCode::bad_request, "only an administrator may load and unload models (root, the daemon's user" +
+                                                 (group.empty() ? ")" : ", members of group " + group + ")"));
+  }
+  if (request.name.size() > kLongestName || !client::is_utf8(request.name)) {
+    return error(id, ErrorCode::bad_request, "models: the name is longer than 4096 bytes or not UTF-8");
+  }
+  add(id, std::make_shared<SimpleJob>(weak_from_this(), id));
+  const auto self = shared_from_this();
+  const auto answer = [self, id](std::vector<client::ModelInfo> infos) {
+    self->finish(id, client::ModelsReply{id, std::move(infos)});
+  };
+  switch (request.action) {
+    case client::ModelsAction::list: return services_.registry.list(answer);
+    case client::ModelsAction::load:
+      return services_.registry.load(request.name, [self, id, answer](const Registry::Resolved& model) {
+        if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
+        auto infos = self->services_.registry.loaded();
+        const auto& name = std::get<std::shared_ptr<const LoadedModel>>(model)->name;
+        std::erase_if(infos, [&](const client::ModelInfo& info) { return info.name != name; });
+        answer(std::move(infos));
+      });
+    case client::ModelsAction::unload:
+      return services_.registry.unload(request.name, [self, id, answer](const std::optional<Failure>& failure) {
+        if (failure) return self->finish(id, to_error(id, *failure));
+        answer(self->services_.registry.loaded());
+      });
+  }
+}
+
+}  // namespace ellm::daemon

@@ -1,0 +1,85 @@
+// One connection's side of the protocol: what each message means, and the requests that are in flight. I/O thread.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "client/codec.h"
+#include "daemon/services.h"
+
+namespace ellm::daemon {
+
+/// A request that is being worked on.
+class Job {
+ public:
+  virtual ~Job() = default;
+  /// Ends it soon; what it answers then is its own affair.
+  virtual void cancel() = 0;
+};
+
+class Conversation : public std::enable_shared_from_this<Conversation> {
+ public:
+  using Decoded = std::variant<client::Message, client::DecodeFailure>;
+
+  /// `send` takes whole frames; it is not called after close().
+  Conversation(Services& services, const Peer& peer, std::shared_ptr<Holdings> holdings,
+               std::function<void(std::string)> send);
+
+  /// A frame that arrived; `bytes` pays for it as long as its request lives. False: the connection is to be closed.
+  bool receive(Decoded decoded, Charge bytes);
+  /// A frame that cannot be read at all.
+  void refuse(client::ErrorCode code, const std::string& why);
+  /// The connection is gone: cancels everything.
+  void close();
+  /// The same, while the connection lives: every request answers that it was cancelled.
+  void cancel_all();
+
+  // For requests: `send` an event, `finish` with the last word. No effect after close().
+  void send(const client::Message& message);
+  void finish(uint32_t id, const client::Message& message);
+  void finish_frame(uint32_t id, std::string frame);
+
+ private:
+  struct InFlight {
+    std::shared_ptr<Job> job;
+    Charge request, bytes;
+  };
+
+  // One handler per request; the replies that only a client receives share one. A new message without one does not compile.
+  void on(client::Hello&& hello);
+  void on(client::Generate&& request);
+  void on(client::Chat&& request);
+  void on(client::Tokenize&& request);
+  void on(client::Detokenize&& request);
+  void on(client::RenderTemplate&& request);
+  void on(client::Score&& request);
+  void on(client::Cancel&& request);
+  void on(client::Status&& request);
+  void on(client::Models&& request);
+  template <class Reply>
+    requires(Reply::kTag >= 32)
+  void on(Reply&&) {
+    error(0, client::ErrorCode::bad_request, std::string("a client does not send '") + Reply::kName + "'");
+    closing_ = true;
+  }
+
+  void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
+  bool admit(uint32_t id);
+  InFlight& add(uint32_t id, std::shared_ptr<Job> job);
+  template <class Request>
+  void complete(Request&& request, const char* kind);
+  template <class Request, class Work>
+  void with_model(Request&& request, Work work);
+
+  Services& services_;
+  const Peer peer_;
+  const std::shared_ptr<Holdings> holdings_;
+  std::function<void(std::string)> send_;
+  bool greeted_ = false, closing_ = false, closed_ = false;
+  Charge arriving_;                       // of the frame that is being handled
+  std::map<uint32_t, InFlight> in_flight_;
+};
+
+}  // namespace ellm::daemon

@@ -1,0 +1,114 @@
+// ellmd: builds the parts in the order in which they need each other, runs the I/O loop, takes them down in reverse.
+#include <sysexits.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "daemon/lifecycle.h"
+#include "daemon/listener.h"
+#include "daemon/log.h"
+#include "daemon/model/forward.h"
+#include "daemon/notify.h"
+#include "daemon/options.h"
+#include "daemon/runtime/cpu_features.h"
+#include "daemon/runtime/topology.h"
+#include "daemon/server.h"
+#include "daemon/services.h"
+
+namespace ellm::daemon {
+namespace {
+
+constexpr unsigned kPrepareThreads = 2;
+constexpr uint32_t kLoadSeconds = 600;           // that a model may take at the start before systemd loses patience
+
+serve::EngineLimits engine_limits(const Config::Limits& limits) {
+  serve::EngineLimits engine;
+  engine.max_running = limits.running;
+  engine.max_queued = limits.queued;
+  engine.max_queued_tokens = limits.queued_tokens;
+  engine.step_tokens = limits.step_tokens;
+  engine.step_ms = limits.step_ms;
+  return engine;
+}
+
+const kernels::KernelSet& kernels_of(const Config& config) {
+  try {
+    return model::choose_kernels(config.kernels);
+  } catch (const std::runtime_error& e) {
+    throw ConfigError("kernels is '" + config.kernels + "': " + e.what());
+  }
+}
+
+int serve(const Options& options) {
+  std::signal(SIGPIPE, SIG_IGN);                  // a log that nobody reads must not end the daemon
+  const Config& config = options.config;
+  const int64_t admin_gid = group_number(config.admin_group);
+  const kernels::KernelSet& kernels = kernels_of(config);
+  const runtime::Topology topology = runtime::read_topology();
+  const uint32_t threads = config.threads != 0 ? config.threads : static_cast<uint32_t>(topology.default_threads());
+  log(Priority::notice, "ellmd " ELLM_VERSION ", kernels " + std::string(kernels.name) + ", " + std::to_string(threads) +
+                            " threads" + (options.config_file.empty() ? "" : ", configuration " + options.config_file));
+
+  Listener listener = Listener::open(listen_path(config.socket));      // first: before a long load for nothing
+  Loop loop;
+  runtime::WorkerPool workers(topology, threads);
+  serve::Engine engine(kernels, workers, engine_limits(config.limits));
+  PreparePool pool(kPrepareThreads);
+  Registry registry(config, threads, engine, pool, loop);
+  Accounts accounts;
+  Services services{config, loop, engine, pool, registry, accounts, kernels.name, runtime::detect_cpu().model, threads};
+  for (const std::string& model : config.models) {
+    notify_still_starting(kLoadSeconds);
+    notify_status("loading " + model);
+    registry.load_now(model);
+  }
+  Server server(services, listener, admin_gid);
+  Lifecycle lifecycle(services, server, listener);
+  lifecycle.begin();
+  loop.run();
+  pool.stop();                                    // what it would post has nowhere to go
+  log(Priority::notice, "ended");
+  return EX_OK;
+}
+
+int start(int argc, char** argv) {
+  const Options options = read_options(argc, argv);
+  if (options.print_config) {
+    std::cout << print_config(options.config);
+    return EX_OK;
+  }
+  if (options.check_config) {
+    group_number(options.config.admin_group);
+    kernels_of(options.config);
+    std::cout << (options.config_file.empty() ? "defaults (no configuration file)" : options.config_file) << ": good\n";
+    return EX_OK;
+  }
+  return serve(options);
+}
+
+int fail(int code, const std::string& what) {
+  log(Priority::error, what);
+  return code;
+}
+
+}  // namespace
+}  // namespace ellm::daemon
+
+int main(int argc, char** argv) {
+  using namespace ellm::daemon;
+  try {
+    return start(argc, argv);
+  } catch (const ConfigError& e) {
+    return fail(EX_CONFIG, e.what());
+  } catch (const NoSuchModel& e) {
+    return fail(EX_NOINPUT, e.what());
+  } catch (const ellm::format::FormatError& e) {
+    return fail(EX_NOINPUT, e.what());
+  } catch (const ellm::model::LoadError& e) {
+    return fail(EX_OSERR, e.what());
+  } catch (const ListenError& e) {
+    return fail(EX_CANTCREAT, e.what());
+  } catch (const std::exception& e) {
+    return fail(EX_SOFTWARE, e.what());
+  }
+}

@@ -1,0 +1,251 @@
+// See session.h. Nothing is allocated for what a length claims, only for what has arrived; a peer that does not read is
+// disconnected when its queue is full, so that nobody else waits for it.
+#include "daemon/session.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <deque>
+#include <vector>
+
+#include "daemon/conversation.h"
+#include "daemon/log.h"
+
+namespace ellm::daemon {
+namespace {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+using boost::system::error_code;
+
+constexpr size_t kHeaderBytes = 4, kReadBytes = 64 << 10;
+constexpr size_t kInlineDecodeBytes = 64 << 10;        // larger frames are decoded in the pool
+constexpr size_t kGather = 64;                         // frames of one write
+constexpr auto kFlushTime = std::chrono::seconds(2);
+
+class SocketSession : public Session, public std::enable_shared_from_this<SocketSession> {
+ public:
+  SocketSession(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings, Charge connection,
+                std::function<void(Session*)> ended)
+      : services_(services),
+        socket_(services.loop.context(), stream_protocol(), fd),
+        flush_timer_(services.loop.context()),
+        peer_(peer),
+        holdings_(std::move(holdings)),
+        connection_(std::move(connection)),
+        ended_(std::move(ended)) {
+    socket_.non_blocking(true);
+  }
+
+  void start() {
+    conversation_ = std::make_shared<Conversation>(services_, peer_, holdings_,
+                                                   [this](std::string frame) { send(std::move(frame)); });
+    asio::co_spawn(
+        socket_.get_executor(), [self = shared_from_this()] { return self->read_frames(); },
+        [self = shared_from_this()](std::exception_ptr error) { self->reader_ended(error); });
+  }
+
+  void cancel_all() override { conversation_->cancel_all(); }
+
+  void finish() override {
+    if (closed_) return;
+    finishing_ = true;
+    if (out_.empty()) return close();
+    flush_timer_.expires_after(kFlushTime);
+    flush_timer_.async_wait([self = shared_from_this()](error_code error) {
+      if (!error) self->close();
+    });
+  }
+
+ private:
+  asio::awaitable<void> read_frames();
+  asio::awaitable<bool> take_frame(size_t length);
+  asio::awaitable<Conversation::Decoded> decode_in_pool(std::string bytes, size_t begin, size_t length);
+  bool pay_for(size_t more);
+  void reader_ended(std::exception_ptr error);
+  void send(std::string frame);
+  void write();
+  void drop();
+  void close_soon();
+  void close();
+
+  Services& services_;
+  stream_protocol::socket socket_;
+  asio::steady_timer flush_timer_;
+  const Peer peer_;
+  const std::shared_ptr<Holdings> holdings_;
+  Charge connection_;
+  std::function<void(Session*)> ended_;
+  std::shared_ptr<Conversation> conversation_;
+  const std::unique_ptr<char[]> chunk_{new char[kReadBytes]};
+  std::string in_;                        // what has arrived; handled up to in_at_
+  size_t in_at_ = 0;
+  Charge in_charge_;                      // of a large frame that is arriving
+  std::deque<std::string> out_;
+  size_t out_bytes_ = 0, out_sent_ = 0;   // out_sent_: of the first frame
+  bool writing_ = false, finishing_ = false, dropped_ = false, closed_ = false;
+};
+
+// ---- in ----------------------------------------------------------------------------------------------------------------
+
+asio::awaitable<void> SocketSession::read_frames() {
+  const uint64_t frame_limit = services_.config.limits.frame.value;
+  while (!closed_ && !finishing_) {
+    const std::string_view have = std::string_view(in_).substr(in_at_);
+    if (have.size() >= kHeaderBytes) {
+      const uint32_t length = client::frame_length(reinterpret_cast<const unsigned char*>(have.data()));
+      if (length > frame_limit) {
+        conversation_->refuse(client::ErrorCode::too_large, "a frame of " + std::to_string(length) + " bytes; the limit is " +
+                                                                std::to_string(frame_limit));
+        co_return finish();
+      }
+      if (have.size() - kHeaderBytes >= length) {
+        if (!co_await take_frame(length)) co_return finish();
+        continue;
+      }
+    }
+    in_.erase(0, std::exchange(in_at_, 0));
+    error_code error;
+    const size_t got = co_await socket_.async_read_some(asio::buffer(chunk_.get(), kReadBytes),
+                                                        asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return;                                  // the peer is gone, or we closed
+    in_.append(chunk_.get(), got);
+    if (in_.size() > kReadBytes && !pay_for(got)) {
+      conversation_->refuse(client::ErrorCode::busy, "this user's messages hold too many bytes; try again later");
+      co_return finish();
+    }
+  }
+}
+
+/// Charges a large frame to the user while it arrives.
+bool SocketSession::pay_for(size_t more) {
+  const uint64_t limit = services_.config.limits.bytes_per_user.value;
+  if (in_charge_) return in_charge_.grow(more, limit);
+  in_charge_ = Charge::take(holdings_, &Holdings::bytes, in_.size(), limit);
+  return static_cast<bool>(in_charge_);
+}
+
+/// Handles the frame at the head of what has arrived. False: the connection is to be closed.
+asio::awaitable<bool> SocketSession::take_frame(size_t length) {
+  in_charge_ = Charge();
+  Charge bytes = Charge::take(holdings_, &Holdings::bytes, length, services_.config.limits.bytes_per_user.value);
+  const size_t begin = in_at_ + kHeaderBytes;
+  if (length <= kInlineDecodeBytes) {
+    in_at_ = begin + length;
+    co_return conversation_->receive(client::decode(std::string_view(in_).substr(begin, length)), std::move(bytes));
+  }
+  std::string rest = in_.substr(begin + length), body = std::exchange(in_, std::move(rest));
+  in_at_ = 0;
+  auto decoded = co_await decode_in_pool(std::move(body), begin, length);
+  co_return conversation_->receive(std::move(decoded), std::move(bytes));
+}
+
+asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string bytes, size_t begin, size_t length) {
+  auto shared = std::make_shared<std::string>(std::move(bytes));
+  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Conversation::Decoded)>(
+      [this, shared, begin, length](auto handler) {
+        auto kept = std::make_shared<decltype(handler)>(std::move(handler));
+        services_.pool.submit([this, shared, begin, length, kept] {
+          Conversation::Decoded decoded;
+          try {
+            decoded = client::decode(std::string_view(*shared).substr(begin, length));
+          } catch (const std::exception& e) {
+            decoded = client::DecodeFailure{client::ErrorCode::too_large, e.what()};
+          }
+          services_.loop.post([kept, decoded = std::move(decoded)]() mutable { (*kept)(std::move(decoded)); });
+        });
+      },
+      asio::use_awaitable);
+}
+
+void SocketSession::reader_ended(std::exception_ptr error) {
+  if (error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      log(Priority::error, "a connection of pid " + std::to_string(peer_.pid) + " failed: " + e.what());
+    }
+  }
+  if (!finishing_ || error) close();
+}
+
+// ---- out ---------------------------------------------------------------------------------------------------------------
+
+void SocketSession::send(std::string frame) {
+  if (closed_ || dropped_) return;
+  if (out_bytes_ != 0 && out_bytes_ + frame.size() > services_.config.limits.unread.value) {
+    log(Priority::warning, "pid " + std::to_string(peer_.pid) + " does not read its replies (" + std::to_string(out_bytes_) +
+                               " bytes wait): disconnected");
+    return drop();
+  }
+  out_bytes_ += frame.size();
+  out_.push_back(std::move(frame));
+  if (!writing_) write();
+}
+
+/// Sends what the socket takes now; the rest when it takes more.
+void SocketSession::write() {
+  while (!out_.empty()) {
+    std::vector<asio::const_buffer> buffers;
+    for (const std::string& frame : out_) {
+      buffers.push_back(buffers.empty() ? asio::buffer(frame) + out_sent_ : asio::buffer(frame));
+      if (buffers.size() == kGather) break;
+    }
+    error_code error;
+    const size_t sent = socket_.write_some(buffers, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) {
+      writing_ = true;
+      return socket_.async_wait(stream_protocol::socket::wait_write, [self = shared_from_this()](error_code wait_error) {
+        self->writing_ = false;
+        if (!wait_error && !self->closed_) self->write();
+      });
+    }
+    if (error) return drop();
+    out_bytes_ -= sent;
+    out_sent_ += sent;
+    while (!out_.empty() && out_sent_ >= out_.front().size()) {
+      out_sent_ -= out_.front().size();
+      out_.pop_front();
+    }
+  }
+  if (finishing_) close_soon();
+}
+
+/// Nothing more is sent.
+void SocketSession::drop() {
+  dropped_ = true;
+  out_.clear();
+  out_bytes_ = out_sent_ = 0;
+  close_soon();
+}
+
+/// Whoever sends may be in the midst of a request of this connection.
+void SocketSession::close_soon() {
+  services_.loop.post([self = shared_from_this()] { self->close(); });
+}
+
+void SocketSession::close() {
+  if (std::exchange(closed_, true)) return;
+  conversation_->close();
+  error_code ignored;
+  socket_.close(ignored);
+  flush_timer_.cancel();
+  out_.clear();
+  connection_ = Charge();
+  ended_(this);
+}
+
+}  // namespace
+
+std::shared_ptr<Session> start_session(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings,
+                                       Charge connection, std::function<void(Session*)> ended) {
+  auto session = std::make_shared<SocketSession>(services, fd, peer, std::move(holdings), std::move(connection),
+                                                 std::move(ended));
+  session->start();
+  return session;
+}
+
+}  // namespace ellm::daemon
