@@ -117,6 +117,7 @@ TEST(EngineCancel, RemovingAModelEndsItsRequests) {
   std::vector<Answer> answers(12);                              // eight run, four wait
   for (uint32_t i = 0; i < 12; ++i) rig.engine->submit(greedy(prompt_of(3, i), 400, answers[i]));
   rig.script->await_step();
+  rig.script->delay_us = 2000;                                  // they would take most of a second
   rig.script->open();
   EXPECT_TRUE(rig.engine->remove_model("fake"));
   for (auto& answer : answers) {
@@ -153,6 +154,7 @@ TEST(EngineCancel, AStoppingEngineCancelsWhatIsLeft) {
     rig.script->close();
     for (uint32_t i = 0; i < 12; ++i) rig.engine->submit(greedy(prompt_of(3, i), 400, answers[i]));
     rig.script->await_step();
+    rig.script->delay_us = 2000;
     rig.script->open();
   }
   for (auto& answer : answers) EXPECT_EQ(answer.finish, Finish::cancelled);
