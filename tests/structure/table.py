@@ -18,10 +18,10 @@ ROOMS = {
     "daemon/model": dict(rooms=["daemon/format", "daemon/runtime", "kernels", "shm"], libraries=["xxhash"]),
     "daemon/serve": dict(rooms=["daemon/model", "daemon/runtime", "shm"], libraries=[]),
     "daemon": dict(rooms=["daemon/runtime", "daemon/format", "daemon/model", "daemon/serve", "shm", "kernels",
-                          "client/messages.h", "client/codec.h"],
-                   libraries=["asio", "cli11", "systemd", "tomlplusplus"]),
+                          "client/messages.h", "client/codec.h", "client/places.h", "client/utf8.h"],
+                   libraries=["asio", "cli11", "json", "systemd", "tomlplusplus"]),
     "tools": dict(rooms=["client", "shm", "kernels", "daemon/format", "daemon/runtime", "daemon/model", "daemon/serve"],
-                  libraries=["cli11", "json", "benchmark"]),
+                  libraries=["cli11", "json", "benchmark", "intrinsics"]),
 }
 
 # The include files of each library: an exact name, or a folder with its slash.
