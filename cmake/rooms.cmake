@@ -4,6 +4,10 @@
 add_library(ellm_options INTERFACE)
 target_include_directories(ellm_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(ellm_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # std::stable_sort of libstdc++ 12 calls a function that clang then reports as deprecated.
+  target_compile_options(ellm_options INTERFACE -Wno-deprecated-declarations)
+endif()
 target_compile_definitions(ellm_options INTERFACE ELLM_VERSION="${PROJECT_VERSION}")
 if(ELLM_SANITIZE)
   target_compile_options(ellm_options INTERFACE -fsanitize=${ELLM_SANITIZE} -fno-omit-frame-pointer)

@@ -63,7 +63,9 @@ std::vector<TypeShare> weight_types(const Gguf& file) {
     share.bytes += tensor.data.size();
   }
   std::erase_if(shares, [](const TypeShare& share) { return share.tensors == 0; });
-  std::stable_sort(shares.begin(), shares.end(), [](const TypeShare& a, const TypeShare& b) { return a.bytes > b.bytes; });
+  std::sort(shares.begin(), shares.end(), [](const TypeShare& a, const TypeShare& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.type->id < b.type->id;
+  });
   return shares;
 }
 

@@ -9,12 +9,16 @@ namespace {
 
 std::atomic<size_t> largest{0};
 
-void* watched(size_t bytes) {
+void* watched(size_t bytes) noexcept {
   size_t seen = largest.load();
   while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {
   }
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
+  return std::malloc(bytes ? bytes : 1);
+}
+
+void* or_throw(void* p) {
+  if (!p) throw std::bad_alloc();
+  return p;
 }
 
 }  // namespace
@@ -26,9 +30,13 @@ size_t largest_allocation() { return largest; }
 
 }  // namespace ellm::tests
 
-void* operator new(size_t bytes) { return watched(bytes); }
-void* operator new[](size_t bytes) { return watched(bytes); }
+void* operator new(size_t bytes) { return or_throw(watched(bytes)); }
+void* operator new[](size_t bytes) { return or_throw(watched(bytes)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return watched(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return watched(bytes); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete[](void* p, size_t) noexcept { std::free(p); }

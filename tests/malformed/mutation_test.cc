@@ -1,15 +1,13 @@
 // Valid files with a few bytes changed: each is opened or refused, never more. Every file follows from a seed and a
 // number, which a failure prints; ELLM_FUZZ_SECONDS sets how long to try (2 by default).
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <random>
 
 #include "tests/malformed/allocation_watch.h"
+#include "tests/support/memory_file.h"
 #include "tests/support/open_everything.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_data.h"
@@ -21,26 +19,6 @@ namespace {
 using Random = std::mt19937_64;
 
 uint64_t below(Random& random, uint64_t n) { return n ? random() % n : 0; }
-
-/// A file in memory that can be opened by a path.
-class MemoryFile {
- public:
-  MemoryFile() : fd_(::memfd_create("ellm-mutation", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
-    if (fd_ < 0) throw std::runtime_error("memfd_create failed");
-  }
-  ~MemoryFile() { ::close(fd_); }
-  /// `head`, then zeros up to `size` bytes.
-  void fill(const std::string& head, uint64_t size) {
-    if (::ftruncate(fd_, 0) != 0 || ::ftruncate(fd_, static_cast<off_t>(size)) != 0 ||
-        ::pwrite(fd_, head.data(), std::min<uint64_t>(head.size(), size), 0) < 0)
-      throw std::runtime_error("cannot fill a file in memory");
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  int fd_;
-  std::string path_;
-};
 
 struct Seed {
   std::string head;    // what is mutated
