@@ -75,7 +75,7 @@ void run(const std::vector<Seed>& seeds, uint64_t seed) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << "another exception: " << error.what();
     }
-    EXPECT_LE(largest_allocation(), 16 * size + (1 << 20));
+    EXPECT_LE(largest_allocation(), 64 * size + (1 << 20));
     if (::testing::Test::HasFailure()) return;
   }
   // Most mutations hit values that do not matter to opening or those that do; both must happen.
