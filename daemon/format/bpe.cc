@@ -1,35 +1,59 @@
 // Byte-level BPE; see bpe.h. Merges whose parts or result are no tokens can never be seen and are passed over.
 #include "daemon/format/bpe.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "daemon/format/normalize.h"
 
 namespace ellm::format {
+namespace {
+
+constexpr size_t kBlock = 64;   // merges that are looked up at once
+
+}  // namespace
 
 MergeTable::MergeTable(const Gguf& file, const Vocabulary& vocabulary) {
   const auto* written = file.find_strings("tokenizer.ggml.merges");
   if (!written) throw file.error("key 'tokenizer.ggml.merges' is missing");
   if (written->size() >= kNoMerge) throw file.error("key 'tokenizer.ggml.merges': too many merges");
   slots_.resize(std::bit_ceil(written->size() + written->size() / 2 + 2));
-  std::string text;   // of left and right, then joined
-  TokenId guess = 0;
-  for (uint32_t rank = 0; rank < written->size(); ++rank) {
-    const std::string_view merge = (*written)[rank];
-    const size_t space = merge.find(' ', 1);
-    if (space == merge.npos) continue;
-    text.clear();
-    vocabulary.append_decoded(text, merge.substr(0, space));
-    const size_t middle = text.size();
-    vocabulary.append_decoded(text, merge.substr(space + 1));
-    const std::string_view joined = text;
-    // Most vocabularies list the results in the order of the merges.
-    const bool guessed = guess < vocabulary.size() && vocabulary.text(guess) == joined && vocabulary.kind(guess) == TokenKind::normal;
-    const TokenId id = guessed ? guess : vocabulary.find(joined);
-    if (id == kNoToken) continue;
-    guess = id + 1;
-    const TokenId left = vocabulary.find(joined.substr(0, middle)), right = vocabulary.find(joined.substr(middle));
-    if (left != kNoToken && right != kNoToken) insert(left, right, {rank, id});
+  for (size_t begin = 0; begin < written->size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, written->size() - begin);
+    add_block({written->data() + begin, n}, static_cast<uint32_t>(begin), vocabulary);
+  }
+}
+
+void MergeTable::add_block(std::span<const std::string_view> merges, uint32_t first_rank, const Vocabulary& vocabulary) {
+  std::array<Vocabulary::Lookup, 3 * kBlock> lookups;   // left, right, joined
+  std::array<uint32_t, kBlock> ranks;
+  std::array<size_t, 2 * kBlock> ends;   // of left and right in texts
+  std::string texts;
+  size_t n = 0;
+  for (uint32_t i = 0; i < merges.size(); ++i) {
+    const size_t space = merges[i].find(' ', 1);
+    if (space == std::string_view::npos) continue;
+    vocabulary.append_decoded(texts, merges[i].substr(0, space));
+    ends[2 * n] = texts.size();
+    vocabulary.append_decoded(texts, merges[i].substr(space + 1));
+    ends[2 * n + 1] = texts.size();
+    ranks[n++] = first_rank + i;
+  }
+  size_t begin = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string_view joined = std::string_view(texts).substr(begin, ends[2 * i + 1] - begin);
+    const size_t middle = ends[2 * i] - begin;
+    lookups[3 * i].text = joined.substr(0, middle);
+    lookups[3 * i + 1].text = joined.substr(middle);
+    lookups[3 * i + 2].text = joined;
+    begin = ends[2 * i + 1];
+  }
+  vocabulary.find_all(std::span(lookups).first(3 * n));
+  for (size_t i = 0; i < n; ++i) __builtin_prefetch(&slots_[slot_of(key_of(lookups[3 * i].id, lookups[3 * i + 1].id))]);
+  for (size_t i = 0; i < n; ++i) {
+    const TokenId left = lookups[3 * i].id, right = lookups[3 * i + 1].id, joined = lookups[3 * i + 2].id;
+    if (left != kNoToken && right != kNoToken && joined != kNoToken) insert(left, right, {ranks[i], joined});
   }
 }
 

@@ -1,5 +1,6 @@
 // Byte-level BPE (the model "gpt2"): pre-tokenize, then merge bytes by the file's list of merges. Immutable; any thread.
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@ class MergeTable {
   };
   static uint64_t key_of(TokenId left, TokenId right) { return static_cast<uint64_t>(left) << 32 | right; }
   size_t slot_of(uint64_t key) const { return mix(key, 0x9E3779B97F4A7C15) & (slots_.size() - 1); }
+  void add_block(std::span<const std::string_view> merges, uint32_t first_rank, const Vocabulary& vocabulary);
   void insert(TokenId left, TokenId right, Merge merge);
 
   std::vector<Slot> slots_;   // open addressing, a power of two, never full

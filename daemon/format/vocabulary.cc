@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "daemon/format/text_hash.h"
 #include "daemon/format/utf8.h"
@@ -15,9 +16,9 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";   // U+2581
 
 // Tokens that end a turn whatever the metadata says, if the file marks them as control or user-defined.
 constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|EOT|>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<turn|>",
+    "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|eom_id|>", "<EOT>", "_<EOT>", "<|EOT|>", "[EOT]",
+    "<end_of_utterance>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "[e~[",
     "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
 
 // GPT-2's alphabet: printable Latin-1 characters stand for themselves, the other 68 bytes for U+0100 and up, in order.
@@ -36,18 +37,20 @@ constexpr ByteAlphabet kAlphabet;
 
 void append_byte_level(std::string& out, std::string_view written) {
   const size_t start = out.size();
+  out.resize(start + written.size());   // a character is one byte or two
+  char* to = out.data() + start;
   const char* const end = written.data() + written.size();
   for (const char* p = written.data(); p < end;) {
     const Utf8Step step = utf8_step(p, end);
     const char32_t c = step.kind == Utf8::character ? utf8_code_point(p, step.length) : 0xFFFF;
     if (c >= kAlphabet.byte_of.size() || kAlphabet.byte_of[c] < 0) {   // not byte-level at all: it stands for itself
-      out.resize(start);
-      out.append(written);
+      std::memcpy(out.data() + start, written.data(), written.size());
       return;
     }
-    out.push_back(static_cast<char>(kAlphabet.byte_of[c]));
+    *to++ = static_cast<char>(kAlphabet.byte_of[c]);
     p += step.length;
   }
+  out.resize(static_cast<size_t>(to - out.data()));
 }
 
 void append_spaces(std::string& out, std::string_view written) {
@@ -114,7 +117,7 @@ void Vocabulary::read_kinds(const Gguf& file, size_t count) {
 }
 
 void Vocabulary::read_texts(const std::vector<std::string_view>& tokens) {
-  slots_.resize(std::bit_ceil(tokens.size() * 2 + 1));
+  slots_.resize(std::bit_ceil(tokens.size() + tokens.size() / 2 + 2));
   offsets_.reserve(tokens.size() + 1);
   offsets_.push_back(0);
   byte_tokens_.fill(kNoToken);
@@ -166,18 +169,19 @@ void Vocabulary::collect_ends(const Gguf& file) {
   for (const auto key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const auto id = read_id(file, key, size())) ends_.push_back(*id);
   std::optional<TokenId> message_end;   // "<|end|>"
-  bool returns = false, calls = false;
+  bool returns = false, calls = false, flushes = false;
   for (TokenId id = 0; id < size(); ++id) {
     if (kinds_[id] != TokenKind::control && kinds_[id] != TokenKind::user_defined) continue;
     const std::string_view name = text(id);
     if (std::ranges::find(kEndTexts, name) == std::end(kEndTexts)) continue;
     ends_.push_back(id);
     returns |= name == "<|return|>";
-    calls |= name == "<|call|>";
+    calls |= name == "<|call|>" || name == "<|calls|>";
+    flushes |= name == "<|flush|>";
     if (name == "<|end|>") message_end = id;
   }
-  // In the harmony format "<|end|>" only closes one of several messages of a turn.
-  if (message_end && returns && calls && message_end != eos_) std::erase(ends_, *message_end);
+  // Where calls and the end of the whole turn have tokens of their own, "<|end|>" only closes one of its messages.
+  if (message_end && calls && (returns || flushes) && message_end != eos_) std::erase(ends_, *message_end);
 }
 
 bool Vocabulary::is_end(TokenId id) const { return std::ranges::find(ends_, id) != ends_.end(); }
@@ -200,14 +204,30 @@ void Vocabulary::index(TokenId id, std::string_view key) {
   }
 }
 
-TokenId Vocabulary::find(std::string_view key) const {
-  const uint64_t hash = text_hash(key);
+TokenId Vocabulary::find(std::string_view key) const { return find(key, text_hash(key)); }
+
+TokenId Vocabulary::find(std::string_view key, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   for (size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
     const Slot& slot = slots_[i];
     if (slot.id == kNoToken) return kNoToken;
     if (slot.hash == tag && text(slot.id) == key) return slot.id;
   }
+}
+
+void Vocabulary::find_all(std::span<Lookup> lookups) const {
+  // A lookup touches a slot, an offset and a text, each in memory that the one before points to.
+  for (Lookup& lookup : lookups) {
+    lookup.hash = text_hash(lookup.text);
+    __builtin_prefetch(&slots_[lookup.hash & (slots_.size() - 1)]);
+  }
+  for (Lookup& lookup : lookups) {
+    lookup.id = slots_[lookup.hash & (slots_.size() - 1)].id;
+    if (lookup.id != kNoToken) __builtin_prefetch(&offsets_[lookup.id]);
+  }
+  for (const Lookup& lookup : lookups)
+    if (lookup.id != kNoToken) __builtin_prefetch(bytes_.data() + offsets_[lookup.id]);
+  for (Lookup& lookup : lookups) lookup.id = find(lookup.text, lookup.hash);
 }
 
 }  // namespace ellm::format

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,13 @@ class Vocabulary {
 
   /// The token that merging may produce with exactly these bytes, or kNoToken. Where several have one text, the first.
   TokenId find(std::string_view text) const;
+  /// find() for many texts at once, which overlaps the cache misses.
+  struct Lookup {
+    std::string_view text;
+    TokenId id;         // the answer
+    uint64_t hash;      // scratch
+  };
+  void find_all(std::span<Lookup> lookups) const;
   size_t longest_text() const { return longest_text_; }   // of those that find() can return
   /// The token of a single byte, or kNoToken.
   TokenId byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
@@ -64,12 +72,13 @@ class Vocabulary {
   void read_special_ids(const Gguf& file);
   void collect_ends(const Gguf& file);
   void index(TokenId id, std::string_view text);
+  TokenId find(std::string_view text, uint64_t hash) const;
 
   Form form_;
   std::string bytes_;                 // all texts
   std::vector<uint32_t> offsets_;     // (size + 1)
   std::vector<TokenKind> kinds_;      // (size)
-  std::vector<Slot> slots_;           // open addressing, a power of two, at most half full
+  std::vector<Slot> slots_;           // open addressing, a power of two, at most two thirds full
   std::array<TokenId, 256> byte_tokens_;
   std::vector<TokenId> ends_;
   size_t longest_text_ = 0;
