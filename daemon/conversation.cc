@@ -161,11 +161,10 @@ void Conversation::error(uint32_t id, ErrorCode code, const std::string& message
 bool Conversation::admit(uint32_t id) {
   const auto& limits = services_.config.limits;
   if (id == 0) {
-    error(0, ErrorCode::bad_request, "id is 0; a request's id is 1 or more");
+    refuse(ErrorCode::bad_request, "id is 0; a request's id is 1 or more");
   } else if (in_flight_.contains(id)) {
     // No answer under the id itself: it would end the request that has it.
-    error(0, ErrorCode::bad_request, "id " + std::to_string(id) + " is in use by a request that has not ended");
-    closing_ = true;
+    refuse(ErrorCode::bad_request, "id " + std::to_string(id) + " is in use by a request that has not ended");
   } else if (services_.draining) {
     error(id, ErrorCode::shutting_down, "ellmd is shutting down");
   } else if (in_flight_.size() >= limits.requests_per_connection) {

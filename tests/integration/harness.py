@@ -1,0 +1,113 @@
+"""Starts the built ellmd on a private socket with a private models directory, and ends it."""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from protocol import Connection
+
+ELLMD = os.environ.get("ELLMD", "build/release/bin/ellmd")
+DATA = os.environ.get("ELLM_TEST_DATA")
+STORIES = os.path.join(DATA, "models/stories260K.gguf") if DATA else None
+needs_model = unittest.skipUnless(DATA, "ELLM_TEST_DATA is unset")
+
+
+def environment(directory):
+    kept = {key: value for key, value in os.environ.items() if key.startswith(("ASAN", "TSAN", "UBSAN", "LSAN", "PATH"))}
+    return {**kept, "HOME": directory, "XDG_RUNTIME_DIR": directory}
+
+
+class Daemon:
+    """`models`: name -> file, linked into the models directory. `config`: TOML text."""
+
+    def __init__(self, models=None, config="", options=(), directory=None, wait=True):
+        self.directory = directory or tempfile.mkdtemp(prefix="ellm")
+        self.keep = directory is not None
+        self.models_dir = os.path.join(self.directory, "models")
+        os.makedirs(self.models_dir, exist_ok=True)
+        for name, path in (models or {}).items():
+            link = os.path.join(self.models_dir, name + ".gguf")
+            if not os.path.lexists(link):
+                os.symlink(path, link)
+        self.config = os.path.join(self.directory, "ellmd.toml")
+        with open(self.config, "w") as file:
+            file.write('models_dir = "%s"\n' % self.models_dir + config)
+        self.socket = os.path.join(self.directory, "s")
+        self.log = open(os.path.join(self.directory, "log"), "a+")
+        command = [ELLMD, "--config", self.config, "--socket", self.socket, "--threads", "2", *options]
+        self.process = subprocess.Popen(command, stderr=self.log, env=environment(self.directory))
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self.connect().close()
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError("ellmd did not start:\n" + self.output())
+                time.sleep(0.01)
+
+    def connect(self, **options):
+        return Connection(self.socket, **options)
+
+    def output(self):
+        self.log.flush()
+        with open(self.log.name) as file:
+            return file.read()
+
+    def wait_idle(self):
+        """Nothing runs or waits, and all KV pages are free."""
+        deadline = time.monotonic() + 20
+        with self.connect() as connection:
+            while True:
+                status = connection.status()
+                idle = status["running"] == 0 and status["queued"] == 0
+                if idle and all(model["kv_pages"] == model["kv_pages_free"] for model in status["models"]):
+                    return status
+                assert time.monotonic() < deadline, status
+                time.sleep(0.005)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(20)
+        finally:
+            self.process.kill()
+            output = self.output()
+            self.log.close()
+            if not self.keep:
+                shutil.rmtree(self.directory)
+        assert code == 0, "ellmd ended with %d:\n%s" % (code, output)
+
+
+class running:
+    """A daemon of its own for one test."""
+    def __init__(self, **options):
+        self.options = options
+
+    def __enter__(self):
+        self.daemon = Daemon(**self.options)
+        return self.daemon
+
+    def __exit__(self, *_):
+        self.daemon.stop()
+
+
+def run(*options, directory=None, config=None, timeout=30):
+    """A run of ellmd that is expected to end by itself: exit code, stdout, stderr."""
+    with tempfile.TemporaryDirectory(prefix="ellm") as own:
+        directory = directory or own
+        command = [ELLMD, *options]
+        if config is not None:
+            path = os.path.join(directory, "given.toml")
+            with open(path, "w") as file:
+                file.write(config)
+            command += ["--config", path]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(directory), timeout=timeout)
+        return done.returncode, done.stdout, done.stderr

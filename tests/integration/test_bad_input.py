@@ -1,0 +1,351 @@
+"""What clients do wrong. Every case ends in a clear error or a clean close, and the daemon keeps serving the others."""
+import math
+import os
+import random
+import socket
+import struct
+import time
+import unittest
+
+from harness import STORIES, Daemon, needs_model, running
+from protocol import *
+
+CONFIG = """
+[limits]
+frame = "8M"
+bytes_per_user = "20M"
+unread = "256K"
+connections_per_user = 40
+requests_per_connection = 16
+queued = 30
+"""
+
+
+@needs_model
+class BadInput(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(models={"stories": STORIES}, config=CONFIG, options=["--model", "stories"])
+        with cls.daemon.connect() as connection:
+            cls.expected = connection.generate("The dog", max_tokens=20).tokens
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
+
+    def setUp(self):
+        self.connection = self.daemon.connect()                     # the others
+        self.addCleanup(self.still_serving)
+
+    def still_serving(self):
+        self.assertIsNone(self.daemon.process.poll(), "ellmd has died:\n" + self.daemon.output())
+        self.assertEqual(self.connection.generate("The dog", max_tokens=20).tokens, self.expected)
+        self.connection.close()
+        self.daemon.wait_idle()
+
+    def closes(self, connection, code=None):
+        """The daemon says why, or nothing, and closes. Returns the message."""
+        message = None
+        try:
+            while True:
+                message = connection.receive()
+        except (Closed, ConnectionResetError, BrokenPipeError):
+            pass
+        if code is not None:
+            self.assertIsNotNone(message)
+            self.assertEqual(message[:3], [ERROR, 0, code])
+        connection.close()
+        return message and message[3]
+
+    def fails(self, code, *parts, **options):
+        with self.assertRaises(Failed) as failed:
+            self.connection.generate(**{"prompt": "x", "max_tokens": 2, **options})
+        self.assertEqual(failed.exception.code, code, failed.exception.message)
+        for part in parts:
+            self.assertIn(part, failed.exception.message)
+
+    # ---- frames --------------------------------------------------------------------------------------------------------
+
+    def test_garbage(self):
+        seeded = random.Random(1)
+        for i in range(200):
+            connection = self.daemon.connect(hello=i % 2 == 0)
+            data = seeded.randbytes(seeded.choice([1, 4, 5, 60, 5000]))
+            try:
+                connection.send_bytes(data)
+                connection.socket.shutdown(socket.SHUT_WR)
+                self.closes(connection)
+            except (BrokenPipeError, ConnectionResetError):
+                connection.close()
+
+    def test_garbage_in_good_frames(self):
+        seeded = random.Random(2)
+        for i in range(300):
+            connection = self.daemon.connect()
+            body = seeded.randbytes(seeded.choice([0, 1, 7, 300]))
+            if i % 3 == 0:
+                body = b"\x93" + bytes([seeded.randrange(1, 12)]) + body
+            connection.send_bytes(struct.pack("<I", len(body)) + body)
+            connection.socket.shutdown(socket.SHUT_WR)
+            self.closes(connection)
+
+    def test_mutated_requests(self):
+        seeded = random.Random(3)
+        good = frame(GENERATE, 5, "", "Once", [], False, sampling(max_tokens=3, stop=["x"], logit_bias=[[3, 1.0]]))
+        for _ in range(400):
+            data = bytearray(good)
+            for _ in range(seeded.choice([1, 1, 2, 8])):
+                data[seeded.randrange(4, len(data))] = seeded.randrange(256)
+            connection = self.daemon.connect()
+            connection.send_bytes(bytes(data))
+            connection.socket.shutdown(socket.SHUT_WR)
+            self.closes(connection)
+
+    def test_half_frames(self):
+        good = frame(GENERATE, 1, "", "Once", [], False, sampling(max_tokens=3))
+        for length in range(1, len(good), 7):
+            connection = self.daemon.connect()
+            connection.send_bytes(good[:length])
+            connection.close()
+        # And one whose second half comes late, beside others.
+        connection = self.daemon.connect()
+        for i in range(0, len(good), 11):
+            connection.send_bytes(good[i:i + 11])
+            self.connection.status()
+        connection.next_id = 1
+        self.assertEqual(connection.finish(1).finish_reason, LENGTH)
+        connection.close()
+
+    def test_huge_frames(self):
+        for length in (100 << 20, (8 << 20) + 1, 0xffffffff):
+            connection = self.daemon.connect()
+            connection.send_bytes(struct.pack("<I", length))
+            said = self.closes(connection, TOO_LARGE)
+            self.assertIn(str(length), said)
+            self.assertIn(str(8 << 20), said)
+        connection = self.daemon.connect()
+        try:                                                        # one that really comes
+            connection.send_bytes(struct.pack("<I", 100 << 20) + bytes(100 << 20))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        self.closes(connection)
+
+    def test_a_claimed_length_allocates_nothing(self):
+        def resident():
+            with open("/proc/%d/statm" % self.daemon.process.pid) as file:
+                return int(file.read().split()[1]) * 4096
+
+        before = resident()
+        claims = [self.daemon.connect() for _ in range(20)]
+        for connection in claims:
+            connection.send_bytes(struct.pack("<I", 8 << 20) + b"\x97")
+        self.connection.status()
+        self.assertLess(resident() - before, 20 << 20)              # not 160 MB
+        for connection in claims:
+            connection.close()
+
+    def test_bytes_of_one_user_are_bounded(self):
+        held, refused = [], 0
+        body = bytes(6 << 20)
+        for _ in range(6):
+            connection = self.daemon.connect()
+            held.append(connection)
+            try:
+                connection.send_bytes(struct.pack("<I", 7 << 20) + body)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+        for connection in held:
+            connection.socket.settimeout(0.3)
+            try:
+                self.assertEqual(connection.receive()[2], BUSY)
+                refused += 1
+            except TimeoutError:
+                pass
+            except Closed:
+                refused += 1
+            connection.close()
+        self.assertGreaterEqual(refused, 3)
+        self.assertLess(refused, 6)
+
+    def test_deep_and_wide_msgpack(self):
+        for body in (b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x92\x02\xdd\xff\xff\xff\xff",
+                     b"\x98\x02\x01\xa0\xa0\xdd\x00\xff\xff\xff\xc2\x90", b"\x92\x02\xdb\xff\xff\xff\xff"):
+            connection = self.daemon.connect()
+            connection.send_bytes(struct.pack("<I", len(body)) + body)
+            connection.socket.shutdown(socket.SHUT_WR)
+            self.assertIsNotNone(self.closes(connection))
+
+    # ---- messages ------------------------------------------------------------------------------------------------------
+
+    def test_hello(self):
+        connection = self.daemon.connect(hello=False)
+        connection.send(STATUS, 1)
+        self.assertIn("hello", self.closes(connection, BAD_REQUEST))
+        connection = self.daemon.connect(hello=False)
+        connection.send(HELLO, 99, "from the future", [])
+        self.assertIn("99", self.closes(connection, UNSUPPORTED_VERSION))
+        connection = self.daemon.connect()
+        connection.send(HELLO, 1, "again", [])
+        self.closes(connection, BAD_REQUEST)
+
+    def test_wrong_types(self):
+        for fields in ((GENERATE, 1, 5), (GENERATE, 1, "", [1]), (GENERATE, 1, "", "x", "y"), (GENERATE, 1, "", "x", [1.5]),
+                       (CHAT, 1, "", "not a list"), (CHAT, 1, "", [["user", 3]]), (TOKENIZE, 1, "", "x", "maybe"),
+                       (SCORE, 1, "", "x", [-1], True), (CANCEL, 1, "x"), (GENERATE, 1, "", "x", [], False, [1e300])):
+            self.connection.send(*fields)
+            message = self.connection.receive()
+            self.assertEqual(message[:3], [ERROR, 1, BAD_REQUEST], fields)
+            self.assertGreater(len(message[3]), 10)
+
+    def test_unknown_enums_and_messages(self):
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(MODELS, 77, "")
+        self.assertEqual(failed.exception.code, BAD_REQUEST)
+        self.assertIn("77", failed.exception.message)
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(12345, "whatever")
+        self.assertEqual(failed.exception.code, UNKNOWN_MESSAGE)
+        connection = self.daemon.connect()
+        connection.send(DONE, 1, STOP)
+        self.assertIn("done", self.closes(connection, BAD_REQUEST))
+
+    def test_ids(self):
+        connection = self.daemon.connect()
+        connection.send(TOKENIZE, 0, "", "x")
+        self.assertIn("id", self.closes(connection, BAD_REQUEST))
+        connection = self.daemon.connect()
+        connection.send(GENERATE, 4, "", "x", [], False, sampling(max_tokens=2000, ignore_eos=True))
+        connection.send(TOKENIZE, 4, "", "x")
+        while (message := connection.receive())[0] == TOKEN:
+            pass
+        self.assertEqual(message[:3], [ERROR, 0, BAD_REQUEST])
+        connection.close()
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(CANCEL, 77)
+        self.assertEqual(failed.exception.code, NO_SUCH_REQUEST)
+
+    def test_sampling_out_of_range(self):
+        for name, value, allowed in (("temperature", -0.5, "0 to 100"), ("temperature", math.nan, "0 to 100"),
+                                     ("temperature", math.inf, "0 to 100"), ("top_p", 0.0, "0 to 1"), ("top_p", 1.5, "0 to 1"),
+                                     ("top_p", math.nan, "0 to 1"), ("min_p", -0.1, "0 to 1"), ("min_p", 2.0, "0 to 1"),
+                                     ("repetition_penalty", 0.0, "0 to 100"), ("presence_penalty", math.nan, "-100 to 100"),
+                                     ("frequency_penalty", 101.0, "-100 to 100"), ("logprobs", 129, "0 to 128")):
+            said = "nan" if value != value else "inf" if value == math.inf else "%g" % value
+            self.fails(BAD_REQUEST, name + " is " + said, allowed, **{name: value})
+        self.fails(BAD_REQUEST, "stop[1] is empty", stop=["a", ""])
+        self.fails(BAD_REQUEST, "stop[0]", "1025", "1024", stop=["a" * 1025])
+        self.fails(BAD_REQUEST, "logit_bias of token 3", "nan", logit_bias=[[3, math.nan]])
+        self.fails(BAD_REQUEST, "logit_bias of token 512", "512 tokens", logit_bias=[[512, 1.0]])
+
+    def test_prompt_too_long(self):
+        self.fails(TOO_LARGE, "2048 tokens", "context of 2048", tokens=[1] * 2048)
+        prompt = "a dog " * 3000
+        tokens = len(self.connection.reply(TOKENIZE, "", prompt)[2])
+        self.fails(TOO_LARGE, "%d tokens" % tokens, "context of 2048", prompt=prompt)
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(SCORE, "", "", [1] * 2049, True, 0)
+        self.assertIn("2049 tokens", failed.exception.message)
+        self.assertEqual(self.connection.generate(tokens=[1] * 2047, max_tokens=50).usage[2], 1)
+
+    def test_empty_and_impossible_tokens(self):
+        self.fails(BAD_REQUEST, "empty", tokens=[])
+        self.fails(BAD_REQUEST, "tokens[2] is 512", "vocabulary of 512", tokens=[1, 2, 512])
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(DETOKENIZE, "", [5, 4_000_000_000])
+        self.assertIn("tokens[1] is 4000000000", failed.exception.message)
+
+    def test_invalid_utf8(self):
+        self.fails(BAD_REQUEST, "prompt: invalid UTF-8 at byte 3", prompt=b"abc\xffdef")
+        self.fails(BAD_REQUEST, "stop[0]: invalid UTF-8 at byte 0", stop=[b"\x80"])
+        for request in ((TOKENIZE, "", b"ab\xc3"), (SCORE, "", b"ab\xed\xa0\x80"), (TOKENIZE, b"\xff", "x"),
+                        (CHAT, "", [["user", b"ab\xc0\x80"]])):
+            with self.assertRaises(Failed) as failed:
+                self.connection.reply(*request)
+            self.assertIn(failed.exception.code, (BAD_REQUEST, NO_SUCH_MODEL))
+            if failed.exception.code == BAD_REQUEST:
+                self.assertIn("invalid UTF-8 at byte 2", failed.exception.message)
+
+    def test_models_that_are_not_there(self):
+        self.fails(NO_SUCH_MODEL, "'nothing'", "stories", model="nothing")
+        self.fails(NO_SUCH_MODEL, model="../../etc/passwd")
+        self.fails(NO_SUCH_MODEL, model=STORIES)                    # a path is an administrator's affair: models load
+        self.fails(NO_SUCH_MODEL, model="x" * 100_000)
+        for name in ("", "nothing", "/nowhere/x.gguf", "/etc/passwd", "\0"):
+            with self.assertRaises(Failed):
+                self.connection.models(LOAD, name)
+
+    def test_chat_without_template(self):
+        with self.assertRaises(Failed) as failed:
+            self.connection.reply(CHAT, "", [["user", "Hello"]])
+        self.assertEqual(failed.exception.code, TEMPLATE_FAILED)
+        self.assertIn("'stories' has no chat template", failed.exception.message)
+
+    # ---- behaviour -----------------------------------------------------------------------------------------------------
+
+    def test_a_client_that_never_reads(self):
+        lazy = self.daemon.connect()
+        lazy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.socket.settimeout(10)
+        with self.assertRaises((BrokenPipeError, ConnectionResetError)):
+            for i in range(10_000):
+                lazy.begin(TOKENIZE, "", "word " * 2000)
+                if i % 50 == 0:
+                    self.connection.status()                        # nobody else waits
+        lazy.close()
+        self.assertIn("does not read", self.daemon.output())
+
+    def test_too_many_requests(self):
+        options = sampling(max_tokens=1500, ignore_eos=True)
+        busy = self.daemon.connect()
+        for _ in range(40):
+            busy.begin(GENERATE, "", "Once", [], False, options)
+        errors = []
+        while len(errors) < 24:
+            message = busy.receive()
+            if message[0] == ERROR:
+                errors.append(message)
+        self.assertEqual({message[2] for message in errors}, {BUSY})
+        self.assertTrue(all(message[4] > 0 for message in errors))   # when to come back
+        busy.close()
+
+    def test_too_many_connections(self):
+        held = [self.daemon.connect(hello=False) for _ in range(60)]
+        refused = []
+        for connection in held:
+            connection.socket.settimeout(0.3)
+            try:
+                connection.send(HELLO, 1, "test", [])
+            except (BrokenPipeError, ConnectionResetError):
+                pass                                                 # what it was told can be read all the same
+            message = connection.receive()
+            if message[0] == ERROR:
+                self.assertEqual(message[1:3], [0, BUSY])
+                refused.append(connection)
+        self.assertEqual(len(refused), 60 - 39)                      # one is open already
+        self.connection.status()
+        for connection in held:
+            connection.close()
+        deadline = time.monotonic() + 10
+        while True:                                                  # their places are free again
+            try:
+                return self.daemon.connect().close()
+            except (AssertionError, Closed, OSError):
+                self.assertLess(time.monotonic(), deadline)
+
+    def test_clients_killed_in_the_middle(self):
+        for i in range(30):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    connection = self.daemon.connect()
+                    for _ in range(4):
+                        connection.begin(GENERATE, "", "Once", [], False, sampling(max_tokens=1000, ignore_eos=True))
+                    connection.fill(1 + 50 * (i % 5))
+                finally:
+                    os.kill(os.getpid(), 9)
+            os.waitpid(pid, 0)
+        self.daemon.wait_idle()
+
+
+if __name__ == "__main__":
+    unittest.main()
