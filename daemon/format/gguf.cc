@@ -104,9 +104,12 @@ struct Gguf::Impl {
 std::shared_ptr<const Gguf> Gguf::open(const std::string& path) {
   auto impl = std::make_shared<Impl>();
   impl->parts = open_parts(path);
-  for (GgufPart& part : impl->parts) {
-    std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(impl->tensors));
-    part.tensors.clear();
+  for (size_t i = 0; i < impl->parts.size(); i++) {
+    for (Tensor& tensor : impl->parts[i].tensors) {
+      tensor.part = static_cast<uint32_t>(i);
+      impl->tensors.push_back(std::move(tensor));
+    }
+    impl->parts[i].tensors.clear();
   }
   const auto& values = impl->parts.front().values;
   for (size_t i = 0; i < values.size(); i++) impl->keys.emplace_back(values[i].first, i);
@@ -145,6 +148,13 @@ const Value* Gguf::find(std::string_view key) const {
 const Tensor* Gguf::find_tensor(std::string_view name) const {
   const size_t* at = find_in(impl_->tensor_names, name);
   return at ? &impl_->tensors[*at] : nullptr;
+}
+
+void Gguf::read(const Tensor& tensor, uint64_t first, std::span<std::byte> to) const {
+  if (first > tensor.data.size() || to.size() > tensor.data.size() - first)
+    throw error("tensor " + quoted(tensor.name) + ": bytes " + std::to_string(first) + " to " +
+                std::to_string(first + to.size()) + " of " + std::to_string(tensor.data.size()) + " were asked for");
+  impl_->parts[tensor.part].file.read(tensor.offset + first, to);
 }
 
 void Gguf::check_unchanged() const {

@@ -34,7 +34,9 @@ struct Tensor {
   std::string name;
   const TensorType* type;
   std::vector<uint64_t> dims;        // fastest first: dims[0] is the row length
-  std::span<const std::byte> data;   // in the mapped file, aligned to 8 or more
+  std::span<const std::byte> data;   // in the mapped file, aligned to 8 or more; see Gguf::read
+  uint32_t part = 0;                 // of a split model
+  uint64_t offset = 0;               // of the data in its part
   uint64_t elements() const;
   uint64_t rows() const { return elements() / dims[0]; }
 };
@@ -83,9 +85,13 @@ class Gguf {
   double get_float(std::string_view key) const;
   std::string_view get_string(std::string_view key) const;
 
-  /// Throws when a part's length or time of change is no longer what it was at open(). Tensor data is read through a
-  /// mapping: a loader calls this after it has copied the weights. (A file that is cut short while it is mapped raises
-  /// SIGBUS at the first touch of a lost page; files are to be replaced by renaming, never overwritten.)
+  /// Copies bytes [first, first + to.size()) of a tensor's data. Throws where the file cannot be read or has become
+  /// shorter. Tensor::data is a mapping: a file that is cut short meanwhile raises SIGBUS there, so whoever must survive
+  /// that reads instead.
+  void read(const Tensor& tensor, uint64_t first, std::span<std::byte> to) const;
+
+  /// Throws when a part's length or time of change is no longer what it was at open(): a loader calls this when it has
+  /// read everything.
   void check_unchanged() const;
 
   /// An error that names this file: "FILE: text".

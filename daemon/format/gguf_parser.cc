@@ -249,7 +249,10 @@ void Parser::place_tensors() {
     expected = (offset + bytes_[i] + (align - 1)) / align * align;
   }
   const std::byte* data = file_.map() + start;
-  for (size_t i = 0; i < part_.tensors.size(); i++) part_.tensors[i].data = {data + offsets_[i], bytes_[i]};
+  for (size_t i = 0; i < part_.tensors.size(); i++) {
+    part_.tensors[i].data = {data + offsets_[i], bytes_[i]};
+    part_.tensors[i].offset = start + offsets_[i];
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The head is read, not mapped: metadata (a vocabulary, a template) is used for as long as the model serves, and a
-// mapping would change or raise SIGBUS with the file. Only weights, which are copied once, are read through a mapping.
+// mapping would change or raise SIGBUS with the file.
 #include "daemon/format/model_file.h"
 
 #include <fcntl.h>
@@ -70,16 +70,20 @@ const std::byte* ModelFile::head(uint64_t end) {
   target = std::min<uint64_t>(target, head_reserved_);
   if (::mprotect(head_ + head_ready_, target - head_ready_, PROT_READ | PROT_WRITE) != 0)
     fail(path_, "no memory for its header", errno);
-  const uint64_t last = std::min(target, size());
-  for (uint64_t at = head_ready_; at < last;) {
-    const ssize_t n = ::pread(fd_, head_ + at, last - at, static_cast<off_t>(at));
+  read(head_ready_, {head_ + head_ready_, std::min(target, size()) - head_ready_});
+  head_ready_ = target;
+  return head_;
+}
+
+void ModelFile::read(uint64_t at, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t n = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "cannot be read", errno);
     if (n == 0) throw FormatError(path_ + ": became shorter while it was read");
     at += static_cast<uint64_t>(n);
+    to = to.subspan(static_cast<size_t>(n));
   }
-  head_ready_ = target;
-  return head_;
 }
 
 void ModelFile::trim_head(uint64_t end) {

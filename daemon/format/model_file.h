@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace ellm::format {
@@ -24,6 +25,9 @@ class ModelFile {
   const std::byte* head(uint64_t end);
   /// Gives back what was read beyond `end` bytes of the head.
   void trim_head(uint64_t end);
+
+  /// Copies bytes from `at` on; any thread. Throws FormatError where there are not so many (any more).
+  void read(uint64_t at, std::span<std::byte> to) const;
 
   /// The whole file, mapped read-only at the first call.
   const std::byte* map();

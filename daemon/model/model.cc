@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <thread>
 
 #include "daemon/format/inspect.h"
@@ -55,16 +58,19 @@ class Collector {
   void place_vectors(std::vector<float>& memory) const {
     memory.resize(vector_floats_);
     float* at = memory.data();
+    std::vector<std::byte> stored;
     for (const auto& [tensor, target] : vectors_) {
-      kernels::dequantize(static_cast<WeightType>(tensor->type->id), tensor->data.data(), tensor->elements(), at);
+      stored.resize(tensor->data.size());
+      file_.read(*tensor, 0, stored);
+      kernels::dequantize(static_cast<WeightType>(tensor->type->id), stored.data(), tensor->elements(), at);
       *target = at;
       at += tensor->elements();
     }
   }
 
-  /// Repacks on `threads` threads, in pieces of a few panels.
+  /// Repacks on `threads` threads, in pieces of a few panels. The file is read, not mapped, so that one that is cut short
+  /// meanwhile is an error of this load and no signal for the whole process.
   void place_matrices(std::byte* memory, uint32_t threads) const {
-    constexpr uint32_t kPiece = 16;   // panels
     for (const Pending& p : matrices_) p.target->data = memory + p.offset;
     std::atomic<uint64_t> next = 0;
     std::vector<uint64_t> first_piece;
@@ -73,21 +79,45 @@ class Collector {
       first_piece.push_back(pieces);
       pieces += (p.target->panels() + kPiece - 1) / kPiece;
     }
-    const auto work = [&] {
-      for (uint64_t i; (i = next.fetch_add(1)) < pieces;) {
-        const size_t m = std::upper_bound(first_piece.begin(), first_piece.end(), i) - first_piece.begin() - 1;
-        const Pending& p = matrices_[m];
-        const auto first = static_cast<uint32_t>(i - first_piece[m]) * kPiece;
-        kernels::repack(*p.target, memory + p.offset, p.tensor->data.data(), first,
-                        std::min(first + kPiece, p.target->panels()));
+    std::mutex failure_mutex;
+    std::exception_ptr failure;   // the first
+    const auto work = [&]() noexcept {
+      try {
+        std::vector<std::byte> rows;
+        for (uint64_t i; (i = next.fetch_add(1)) < pieces;) {
+          const size_t m = std::upper_bound(first_piece.begin(), first_piece.end(), i) - first_piece.begin() - 1;
+          place_piece(matrices_[m], static_cast<uint32_t>(i - first_piece[m]) * kPiece, memory, rows);
+        }
+      } catch (...) {
+        next = pieces;
+        const std::lock_guard lock(failure_mutex);
+        if (!failure) failure = std::current_exception();
       }
     };
-    std::vector<std::jthread> helpers;
-    for (uint32_t t = 1; t < threads; ++t) helpers.emplace_back(work);
-    work();
+    {
+      std::vector<std::jthread> helpers;
+      for (uint32_t t = 1; t < threads; ++t) helpers.emplace_back(work);
+      work();
+    }
+    if (failure) std::rethrow_exception(failure);
   }
 
  private:
+  static constexpr uint32_t kPiece = 16;   // panels
+
+  /// Reads the rows of panels [first, first + kPiece) into `rows` and repacks them.
+  void place_piece(const Pending& p, uint32_t first, std::byte* memory, std::vector<std::byte>& rows) const {
+    const uint64_t row_bytes = p.tensor->data.size() / p.target->rows;
+    const uint32_t first_row = first * kernels::kPanelRows;
+    PanelMatrix piece = *p.target;
+    piece.rows = std::min(kPiece * kernels::kPanelRows, piece.rows - first_row);
+    rows.resize(piece.rows * row_bytes);
+    file_.read(*p.tensor, first_row * row_bytes, rows);
+    std::byte* to = memory + p.offset + first * piece.panel_bytes;
+    piece.data = to;
+    kernels::repack(piece, to, rows.data(), 0, piece.panels());
+  }
+
   const format::Gguf& file_;
   std::vector<Pending> matrices_;
   std::vector<std::pair<const Tensor*, const float**>> vectors_;
@@ -164,6 +194,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   }
   collector.place_vectors(model->vectors_);
   collector.place_matrices(model->region_.data(), options.threads);
+  file->check_unchanged();
   if (options.lock) {
     if (auto problem = model->region_.lock(); problem) {
       if (options.require_lock) throw LoadError(path + ": " + *problem);

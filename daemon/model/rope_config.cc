@@ -1,6 +1,6 @@
 // RoPE hyper-parameters as GGUF writes them. Llama 3's scaling has no keys of its own: conversion computes a factor for
 // each pair into tensor rope_freqs.weight.
-#include <cstring>
+#include <span>
 
 #include "daemon/model/config_reader.h"
 #include "kernels/weight_type.h"
@@ -20,7 +20,7 @@ std::vector<float> read_frequency_factors(const format::Gguf& file, uint32_t pai
     throw file.error("tensor 'rope_freqs.weight': " + std::to_string(tensor->elements()) + " values, expected " +
                      std::to_string(pairs) + ", one for each rotated pair");
   std::vector<float> factors(pairs);
-  std::memcpy(factors.data(), tensor->data.data(), tensor->data.size());
+  file.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
   for (const float factor : factors)
     if (!(factor >= kLeastFactor && factor <= kMostFactor))
       throw file.error("tensor 'rope_freqs.weight': a factor is " + std::to_string(factor) + ", expected 0.001 to 1e6");

@@ -120,6 +120,25 @@ TEST(Gguf, MetadataOutlivesTheFile) {
   EXPECT_NE(message_of([&] { file->check_unchanged(); }).find("changed while it was read"), std::string::npos);
 }
 
+TEST(Gguf, TensorsCanBeRead) {
+  TempDir dir;
+  GgufBuilder b;
+  std::string data;
+  for (int i = 0; i < 64; i++) data += static_cast<char>(i);
+  b.tensor_f32("a", {3}).tensor("b", {64}, 24, data);
+  const std::string path = dir.write("m.gguf", b.bytes());
+  const auto file = Gguf::open(path);
+  const Tensor& t = *file->find_tensor("b");
+  std::string part(10, '?');
+  file->read(t, 54, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(part, data.substr(54));
+  EXPECT_EQ(message_of([&] { file->read(t, 55, std::as_writable_bytes(std::span(part))); }),
+            path + ": tensor 'b': bytes 55 to 65 of 64 were asked for");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4);
+  EXPECT_EQ(message_of([&] { file->read(t, 54, std::as_writable_bytes(std::span(part))); }),
+            path + ": became shorter while it was read");
+}
+
 TEST(Gguf, NotAFile) {
   TempDir dir;
   EXPECT_NE(refusal((dir.path() / "absent.gguf").string()).find("cannot be opened: No such file"), std::string::npos);
