@@ -1,5 +1,8 @@
 // ellm-bench: how fast a model runs on this machine's CPUs, the engine alone, and beside llama.cpp's llama-bench on the same
 // file, interleaved, with the ratio. Speeds are tokens per second; each is the median over the repetitions.
+#include <sched.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
@@ -105,10 +108,23 @@ class Subject {
   std::unique_ptr<model::ForwardPass> forward_;
 };
 
+/// Lets child processes use every CPU that this process began with: the worker pool has pinned the calling thread.
+class UnpinnedScope {
+ public:
+  UnpinnedScope() { ::sched_getaffinity(0, sizeof pinned_, &pinned_); ::sched_setaffinity(0, sizeof original_, &original_); }
+  ~UnpinnedScope() { ::sched_setaffinity(0, sizeof pinned_, &pinned_); }
+  static void remember() { ::sched_getaffinity(0, sizeof original_, &original_); }
+
+ private:
+  static inline cpu_set_t original_;
+  cpu_set_t pinned_;
+};
+
 /// One run of llama-bench: (prefill, decode) in tokens per second.
 std::pair<double, double> run_peer(const std::string& path, const Options& o) {
   std::string command = "'" + o.peer + "' -m '" + path + "' -t " + std::to_string(o.threads) + " -p " + std::to_string(o.prompt) + " -n " +
                         std::to_string(o.generate) + " -d " + std::to_string(o.depth) + " -r 1 -o json 2>/dev/null";
+  const UnpinnedScope unpinned;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot start " + o.peer);
   std::string text;
@@ -192,6 +208,7 @@ int main(int argc, char** argv) {
   app.add_option("--peer", o.peer, "Path of llama.cpp's llama-bench");
   app.add_flag("--json", o.json, "One JSON object per line");
   CLI11_PARSE(app, argc, argv);
+  UnpinnedScope::remember();
   try {
     const runtime::Topology topology = runtime::read_topology();
     if (o.threads == 0) o.threads = static_cast<uint32_t>(topology.default_threads());
