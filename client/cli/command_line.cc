@@ -1,0 +1,116 @@
+// CLI11 as the house uses it.
+#include "client/cli/command_line.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "client/cli/failure.h"
+#include "client/cli/output.h"
+
+namespace ellm::cli {
+namespace {
+
+std::string read_all(int fd, const std::string& name) {
+  std::string text;
+  for (;;) {
+    size_t have = text.size();
+    text.resize(have + (64 << 10));
+    ssize_t got = read(fd, text.data() + have, text.size() - have);
+    text.resize(have + (got > 0 ? static_cast<size_t>(got) : 0));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Failure(kNoInput, "cannot read " + name + ": " + strerror(errno));
+    if (got == 0) return text;
+    if (text.size() > client::kMaxFrameBytes)
+      throw Failure(kData, name + " has more than " + std::to_string(client::kMaxFrameBytes >> 20) + " MiB: cut it into pieces");
+  }
+}
+
+}  // namespace
+
+CommandLine::CommandLine(Invocation& invocation, const char* description, const char* examples)
+    : app(description, invocation.name), invocation_(invocation), socket_(invocation.socket) {
+  app.footer(std::string("Examples:\n") + examples);
+  app.get_formatter()->column_width(34);
+  app.get_formatter()->label("TEXT", "");
+  app.add_option("--socket", socket_, "The daemon's socket")->type_name("PATH");
+}
+
+CLI::Option* CommandLine::add_model() {
+  return app.add_option("-m,--model", model, "A model's name (see `ellm models`); default: the daemon's default model")->type_name("NAME");
+}
+CLI::Option* CommandLine::add_model_file() {
+  return app.add_option("--model-file", model_file, "Read this GGUF file; no daemon is needed")->type_name("FILE.gguf");
+}
+CLI::Option* CommandLine::add_json() { return app.add_flag("--json", json, "One JSON object, for scripts"); }
+
+CLI::Option* CommandLine::add_list(const char* name, std::vector<std::string>& values, const char* description) {
+  return app.add_option(name, values, description)->allow_extra_args(false);
+}
+
+void CommandLine::usage_error(const std::string& message) const {
+  throw Failure(kUsage, message + ": see `" + invocation_.name + " --help`");
+}
+
+void CommandLine::parse() {
+  try {
+    app.parse(std::vector<std::string>(invocation_.arguments.rbegin(), invocation_.arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    write_out(app.help());
+    throw Exit{kOk};
+  } catch (const CLI::ExtrasError&) {
+    std::string extra = app.remaining().front();
+    if (extra.starts_with('-')) usage_error("unknown option " + extra + " (put -- before a text that begins with a dash)");
+    usage_error("unexpected argument '" + extra + "' (quote a text of several words)");
+  } catch (const CLI::ParseError& error) {
+    usage_error(error.what());
+  }
+}
+
+client::ClientOptions CommandLine::client_options(std::function<bool()> interrupted) const {
+  return {socket_, "ellm " ELLM_VERSION, std::move(interrupted)};
+}
+
+bool stdin_is_piped() {
+  struct stat stat;
+  return fstat(STDIN_FILENO, &stat) == 0 && !isatty(STDIN_FILENO);
+}
+
+std::string read_stdin() { return read_all(STDIN_FILENO, "stdin"); }
+
+std::string read_file(const std::string& path) {
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw Failure(errno == EACCES ? kDenied : kNoInput, "cannot open " + path + ": " + strerror(errno));
+  struct Close {
+    int fd;
+    ~Close() { close(fd); }
+  } closer{fd};
+  return read_all(fd, path);
+}
+
+std::string text_or_stdin(const CommandLine& line, const CLI::Option* given, const std::string& text, const char* what) {
+  if (given->count() > 0) return text;
+  if (!stdin_is_piped()) line.usage_error(std::string("give ") + what + " as an argument or on stdin");
+  return read_stdin();
+}
+
+std::vector<uint32_t> parse_ids(const std::string& text) {
+  static const char kBetween[] = " \t\r\n,[]";
+  std::vector<uint32_t> ids;
+  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string::npos;) {
+    size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    uint32_t id = 0;
+    auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end)
+      throw Failure(kData, "'" + text.substr(at, std::min<size_t>(end - at, 40)) + "' is not a token id: ids are numbers separated by blanks or commas");
+    ids.push_back(id);
+    at = end;
+  }
+  return ids;
+}
+
+}  // namespace ellm::cli

@@ -1,0 +1,102 @@
+// ellm: finds the subcommand and reports how it failed.
+#include <algorithm>
+
+#include "client/cli/commands.h"
+#include "client/cli/failure.h"
+#include "client/cli/output.h"
+
+namespace ellm::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(Invocation&);               // null: a program of its own
+  const char* summary;
+};
+
+constexpr Command kCommands[] = {
+    {"run", run_command, "answer a prompt"},
+    {"chat", chat_command, "converse"},
+    {"pull", nullptr, "fetch a model"},
+    {"models", models_command, "list the models that are there"},
+    {"ps", ps_command, "list loaded models and running requests"},
+    {"status", status_command, "how the daemon is doing"},
+    {"tokenize", tokenize_command, "text to token ids"},
+    {"detokenize", detokenize_command, "token ids to text"},
+    {"template", template_command, "render a chat template"},
+    {"inspect", inspect_command, "what a model file holds"},
+    {"score", score_command, "log-probabilities and perplexity of a text"},
+    {"bench", nullptr, "measure speed"},
+};
+
+std::string help() {
+  std::string text =
+      "ellm: language models on this machine's CPUs, served by ellmd\n\n"
+      "Usage: ellm [--socket PATH] COMMAND …\n\nCommands:\n";
+  for (const Command& command : kCommands) text += format("  %-11s %s\n", command.name, command.summary);
+  text +=
+      "\nExamples:\n"
+      "  ellm pull                                    fetch a small model to begin with\n"
+      "  ellm run \"Why is the sky blue?\"              ask\n"
+      "  ellm run \"Summarise:\" < report.txt           ask about a file\n"
+      "  git diff | ellm run --system \"Review this.\"  use it in a pipe\n"
+      "  ellm run --json \"Name three colours\" | jq -r .text\n"
+      "  ellm chat                                    converse; Ctrl-C stops an answer, Ctrl-D leaves\n"
+      "  ellm status                                  is the daemon there, what does it do\n"
+      "\nEach command explains itself: `ellm run --help`. The daemon's socket: --socket PATH, else $ELLM_SOCKET,\n"
+      "else $XDG_RUNTIME_DIR/ellm/ellmd.sock or /run/ellm/ellmd.sock. Exit codes are those of sysexits(3).\n";
+  return text;
+}
+
+const Command* find_command(const std::string& name) {
+  auto found = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+int dispatch(std::vector<std::string> arguments) {
+  Invocation invocation;
+  size_t at = 0;
+  for (; at < arguments.size() && arguments[at].starts_with('-'); at++) {
+    const std::string& option = arguments[at];
+    if (option == "--help" || option == "-h") {
+      write_out(help());
+      return kOk;
+    } else if (option == "--version") {
+      write_out("ellm " ELLM_VERSION "\n");
+      return kOk;
+    } else if (option == "--socket" && at + 1 < arguments.size()) {
+      invocation.socket = arguments[++at];
+    } else if (option.starts_with("--socket=")) {
+      invocation.socket = option.substr(sizeof "--socket=" - 1);
+    } else {
+      throw Failure(kUsage, "unknown option " + option + ": see `ellm --help`");
+    }
+  }
+  if (at == arguments.size()) {
+    write_out(help());
+    return kUsage;
+  }
+  std::string name = arguments[at];
+  invocation.arguments.assign(arguments.begin() + static_cast<ptrdiff_t>(at) + 1, arguments.end());
+  if (name == "help") {
+    if (invocation.arguments.empty()) return dispatch({"--help"});
+    return dispatch({invocation.arguments[0], "--help"});
+  }
+  invocation.name = "ellm " + name;
+  const Command* command = find_command(name);
+  if (command && command->run) return command->run(invocation);
+  execute_external(name, invocation);
+  if (command) throw Failure(kUnavailable, "ellm-" + name + " is not installed beside ellm");
+  throw Failure(kUsage, "there is no command '" + name + "': see `ellm --help`");
+}
+
+}  // namespace
+}  // namespace ellm::cli
+
+int main(int argc, char** argv) {
+  try {
+    return ellm::cli::dispatch({argv + 1, argv + argc});
+  } catch (...) {
+    return ellm::cli::report_failure();
+  }
+}

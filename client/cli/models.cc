@@ -1,0 +1,107 @@
+// ellm models, ps and status: what is there, loaded and running.
+#include "client/cli/command_line.h"
+#include "client/cli/failure.h"
+#include "client/cli/json.h"
+#include "client/cli/output.h"
+
+namespace ellm::cli {
+namespace {
+
+using client::ModelInfo;
+using client::RequestInfo;
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string models_table(const std::vector<ModelInfo>& models) {
+  std::vector<std::vector<std::string>> rows = {{"NAME", ">SIZE", "PARAMETERS", "WEIGHTS", "ARCHITECTURE", ">CONTEXT", "STATE"}};
+  for (const ModelInfo& model : models)
+    rows.push_back({model.name, human_bytes(static_cast<double>(model.file_bytes)), or_dash(model.size_label), or_dash(model.weight_types),
+                    or_dash(model.architecture), model.context ? std::to_string(model.context) : "-",
+                    !model.loaded ? "on disk" : model.locked ? "loaded, locked" : "loaded"});
+  return table(rows);
+}
+
+std::string loaded_table(const std::vector<ModelInfo>& models) {
+  std::vector<std::vector<std::string>> rows = {{"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE"}};
+  for (const ModelInfo& model : models)
+    rows.push_back({model.name, human_bytes(static_cast<double>(model.resident_bytes)), model.locked ? "yes" : "no", std::to_string(model.context),
+                    or_dash(model.kv_type), std::to_string(uint64_t{model.kv_pages} * 32), std::to_string(uint64_t{model.kv_pages_free} * 32)});
+  return table(rows);
+}
+
+std::string requests_table(const std::vector<RequestInfo>& requests) {
+  std::vector<std::vector<std::string>> rows = {{">REQUEST", ">UID", ">PID", "MODEL", "KIND", "STATE", ">PROMPT", ">DONE", ">GENERATED", ">AGE"}};
+  for (const RequestInfo& r : requests)
+    rows.push_back({std::to_string(r.request), std::to_string(r.uid), std::to_string(r.pid), or_dash(r.model), or_dash(r.kind), or_dash(r.state),
+                    std::to_string(r.prompt_tokens), std::to_string(r.done_tokens), std::to_string(r.completion_tokens),
+                    human_seconds(r.age_ms / 1000)});
+  return table(rows);
+}
+
+}  // namespace
+
+int models_command(Invocation& invocation) {
+  CommandLine line(invocation, "Lists the models in the models directory and those that are loaded.",
+                   "  ellm models\n"
+                   "  ellm models --json | jq -r '.models[] | select(.loaded) | .name'\n"
+                   "  ellm models --load qwen-0.5b       before the first request needs it\n"
+                   "  ellm models --unload qwen-0.5b");
+  std::string load, unload;
+  auto* load_option = line.app.add_option("--load", load, "Load this model")->type_name("NAME");
+  line.app.add_option("--unload", unload, "Give this model's memory back")->type_name("NAME")->excludes(load_option);
+  line.add_json();
+  line.parse();
+  auto action = !load.empty() ? client::ModelsAction::load : !unload.empty() ? client::ModelsAction::unload : client::ModelsAction::list;
+  client::Client client = line.connect();
+  std::vector<ModelInfo> models = client.models(action, load.empty() ? unload : load);
+  if (line.json)
+    write_out(serialize(boost::json::object{{"models", to_json(models)}}) + "\n");
+  else if (models.empty() && action == client::ModelsAction::list)
+    write_out("no models yet: `ellm pull` fetches one\n");
+  else if (!models.empty())
+    write_out(models_table(models));
+  return kOk;
+}
+
+int ps_command(Invocation& invocation) {
+  CommandLine line(invocation, "Lists loaded models and running requests: your own, all of them for an administrator.",
+                   "  ellm ps\n"
+                   "  watch -n1 ellm ps\n"
+                   "  ellm ps --json | jq '.requests | length'");
+  line.add_json();
+  line.parse();
+  client::Client client = line.connect();
+  client::StatusReply status = client.status();
+  if (line.json) {
+    write_out(serialize(boost::json::object{{"models", to_json(status.models)}, {"requests", to_json(status.requests)}}) + "\n");
+    return kOk;
+  }
+  write_out(status.models.empty() ? "no model is loaded\n" : loaded_table(status.models));
+  write_out("\n" + (status.requests.empty() ? "no request is running\n" : requests_table(status.requests)));
+  return kOk;
+}
+
+int status_command(Invocation& invocation) {
+  CommandLine line(invocation, "How the daemon is doing.", "  ellm status\n  ellm status --json | jq .running\n  ellm status > /dev/null && echo up");
+  line.add_json();
+  line.parse();
+  client::Client client = line.connect();
+  client::StatusReply status = client.status();
+  if (line.json) {
+    auto object = to_json(status).get_object();
+    object.erase("id");
+    write_out(serialize(object) + "\n");
+    return kOk;
+  }
+  std::string text = format("ellmd %s, process %u, up %s\n", status.version.c_str(), status.pid, human_seconds(status.uptime_s).c_str());
+  text += format("%u threads, %s kernels, %s\n", status.threads, status.kernels.c_str(), status.cpu.c_str());
+  text += format("%u running, %u queued, %u connections; %ju requests served, %ju prompt and %ju generated tokens\n", status.running, status.queued,
+                 status.connections, static_cast<uintmax_t>(status.served), static_cast<uintmax_t>(status.prompt_tokens),
+                 static_cast<uintmax_t>(status.completion_tokens));
+  for (const std::string& warning : status.warnings) text += "warning: " + warning + "\n";
+  text += "\n" + (status.models.empty() ? "no model is loaded\n" : loaded_table(status.models));
+  write_out(text);
+  return kOk;
+}
+
+}  // namespace ellm::cli

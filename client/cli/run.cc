@@ -1,0 +1,148 @@
+// ellm run: one prompt, one answer.
+#include <variant>
+
+#include "client/cli/command_line.h"
+#include "client/cli/failure.h"
+#include "client/cli/interrupt.h"
+#include "client/cli/json.h"
+#include "client/cli/output.h"
+#include "client/cli/sampling.h"
+#include "client/cli/statistics.h"
+
+namespace ellm::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "  ellm run \"Why is the sky blue?\"\n"
+    "  ellm run \"Summarise in one sentence:\" < report.txt     prompt, blank line, stdin\n"
+    "  git diff | ellm run --system \"You review code.\"\n"
+    "  ellm run -t 0 -n 40 --raw \"Once upon a time\"           plain completion, greedy\n"
+    "  ellm run --stop $'\\n' --seed 7 \"Name a colour.\"\n"
+    "  ellm run --json --logprobs 3 \"2 + 2 =\" | jq .logprobs\n"
+    "  ellm tokenize \"Once upon\" | ellm run --ids            token ids, taken as they are\n"
+    "  ellm run -- \"-5 degrees is how many Fahrenheit?\"       a text that begins with a dash";
+
+struct Options {
+  std::string prompt, system;
+  bool raw = false, ids = false, no_stream = false, statistics = false;
+  uint32_t logprobs = 0;
+  const CLI::Option *prompt_given, *system_given, *logprobs_given;
+};
+
+/// The argument, stdin, or both with a blank line between them.
+std::string read_prompt(const CommandLine& line, const Options& options) {
+  bool given = options.prompt_given->count() > 0;
+  if (!given && !stdin_is_piped())
+    line.usage_error(options.ids ? "give token ids as an argument or on stdin" : "give a prompt as an argument or on stdin (`ellm chat` converses)");
+  std::string piped = stdin_is_piped() ? read_stdin() : "";
+  if (!given) {
+    if (piped.empty()) throw Failure(kNoInput, "the prompt is empty: nothing came on stdin");
+    return piped;
+  }
+  if (piped.empty()) return options.prompt;
+  return options.prompt + (options.ids ? " " : "\n\n") + piped;
+}
+
+/// What `echo` and editors put at the end of a text is no part of a question.
+std::string without_last_newline(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+client::Generate plain_request(const CommandLine& line, const Options& options, std::string prompt, const client::Sampling& sampling) {
+  client::Generate request;
+  request.model = line.model;
+  request.use_tokens = options.ids;
+  if (options.ids)
+    request.tokens = parse_ids(prompt);
+  else
+    request.prompt = std::move(prompt);
+  request.sampling = sampling;
+  return request;
+}
+
+client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt, const client::Sampling& sampling) {
+  client::Chat request;
+  request.model = line.model;
+  if (options.system_given->count() > 0) request.messages.push_back({"system", options.system, {}, ""});
+  request.messages.push_back({"user", without_last_newline(std::move(prompt)), {}, ""});
+  request.sampling = sampling;
+  return request;
+}
+
+boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
+  boost::json::object object{{"text", to_json(completion.text)},
+                             {"model", to_json(completion.model)},
+                             {"seed", completion.seed},
+                             {"tokens", to_json(completion.tokens)},
+                             {"finish_reason", client::name_of(completion.finish_reason)},
+                             {"usage", to_json(completion.usage)},
+                             {"timings", to_json(completion.timings)}};
+  if (logprobs) object.emplace("logprobs", to_json(completion.logprobs));
+  return object;
+}
+
+/// "id logprob   id logprob  id logprob …": the token, then its alternatives.
+void write_logprobs(const client::Completion& completion) {
+  for (const client::TokenLogprob& token : completion.logprobs) {
+    std::string text = format("%6u %8.4f ", token.id, token.logprob);
+    for (auto [id, logprob] : token.top) text += format("  %6u %8.4f", id, logprob);
+    write_out(text + "\n");
+  }
+}
+
+client::Completion send(client::Client& client, std::variant<client::Generate, client::Chat> request, const client::OnToken& on_token) {
+  if (auto* plain = std::get_if<client::Generate>(&request)) return client.generate(std::move(*plain), on_token);
+  return client.chat(std::get<client::Chat>(std::move(request)), on_token);
+}
+
+void write_completion(const client::Completion& completion, const CommandLine& line, const Options& options, bool streamed) {
+  bool logprobs = options.logprobs_given->count() > 0;
+  if (line.json) {
+    write_out(serialize(completion_json(completion, logprobs)) + "\n");
+  } else {
+    if (!streamed) write_text(completion.text);
+    write_out("\n");
+    if (logprobs) write_logprobs(completion);
+  }
+  if (options.statistics) write_note(describe_statistics(completion));
+}
+
+}  // namespace
+
+int run_command(Invocation& invocation) {
+  CommandLine line(invocation, "Answers a prompt: an argument, stdin, or both (the argument, a blank line, stdin).", kExamples);
+  Options options;
+  options.prompt_given = line.app.add_option("PROMPT", options.prompt, "The prompt");
+  options.system_given = line.app.add_option("-s,--system", options.system, "A system message before the prompt");
+  line.add_model();
+  auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
+  line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")->excludes(options.system_given, raw);
+  raw->excludes(const_cast<CLI::Option*>(options.system_given));
+  options.logprobs_given = line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")->type_name("N");
+  line.add_json();
+  line.app.add_flag("--no-stream", options.no_stream, "Print the answer when it is complete");
+  line.app.add_flag("-v,--stats", options.statistics, "Speed and token counts on stderr");
+  SamplingOptions sampling_options(line);
+  line.parse();
+  client::Sampling sampling = sampling_options.get();
+  sampling.logprobs = options.logprobs;
+  sampling.want_logprobs = options.logprobs_given->count() > 0;
+  std::variant<client::Generate, client::Chat> request;
+  if (options.raw || options.ids)
+    request = plain_request(line, options, read_prompt(line, options), sampling);
+  else
+    request = chat_request(line, options, read_prompt(line, options), sampling);
+
+  InterruptGuard guard;
+  client::Client client = line.connect(interrupted);
+  bool stream = !line.json && !options.no_stream;
+  client::OnToken on_token;
+  if (stream) on_token = [](const client::Token& token) { write_text(token.text); };
+  client::Completion completion = send(client, std::move(request), on_token);
+  write_completion(completion, line, options, stream);
+  return completion.finish_reason == client::FinishReason::cancelled ? kInterrupted : kOk;
+}
+
+}  // namespace ellm::cli

@@ -1,0 +1,20 @@
+// What a completion cost, in words.
+#include "client/cli/statistics.h"
+
+#include "client/cli/output.h"
+
+namespace ellm::cli {
+
+std::string describe_statistics(const client::Completion& completion) {
+  const client::Usage& usage = completion.usage;
+  const client::Timings& timings = completion.timings;
+  std::string text = format("%s: %u prompt tokens", completion.model.c_str(), usage.prompt_tokens);
+  if (usage.cached_tokens > 0) text += format(" (%u cached)", usage.cached_tokens);
+  if (timings.prefill_tokens_per_second > 0) text += format(" at %.0f/s", timings.prefill_tokens_per_second);
+  text += format(", first token after %.0f ms, %u tokens", timings.ttft_ms, usage.completion_tokens);
+  if (timings.decode_tokens_per_second > 0) text += format(" at %.1f/s", timings.decode_tokens_per_second);
+  if (usage.drafted_tokens > 0) text += format(", %u of %u drafts accepted", usage.accepted_tokens, usage.drafted_tokens);
+  return text + ", " + client::name_of(completion.finish_reason);
+}
+
+}  // namespace ellm::cli
