@@ -136,7 +136,7 @@ int chat_command(Invocation& invocation) {
   CommandLine line(invocation, "A conversation.", kExamples);
   std::string system;
   bool statistics = false;
-  line.app.add_option("-s,--system", system, "A system message");
+  line.app.add_option("-s,--system", system, "A system message")->type_name("TEXT");
   line.add_model();
   line.app.add_flag("-v,--stats", statistics, "Speed and token counts after each answer, on stderr");
   SamplingOptions sampling_options(line);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <memory>
 
 #include "client/cli/failure.h"
 #include "client/cli/output.h"
@@ -30,13 +31,25 @@ std::string read_all(int fd, const std::string& name) {
   }
 }
 
+/// Names, types and defaults; what excludes what is said when it happens.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(34); }
+  std::string make_description(const CLI::App* app) const override { return app->get_description() + "\n\n"; }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    if (!option->get_positional() && option->get_type_size() != 0) text += " " + option->get_type_name();
+    if (!option->get_default_str().empty()) text += "=" + option->get_default_str();
+    return text;
+  }
+};
+
 }  // namespace
 
 CommandLine::CommandLine(Invocation& invocation, const char* description, const char* examples)
     : app(description, invocation.name), invocation_(invocation), socket_(invocation.socket) {
   app.footer(std::string("Examples:\n") + examples);
-  app.get_formatter()->column_width(34);
-  app.get_formatter()->label("TEXT", "");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.add_option("--socket", socket_, "The daemon's socket")->type_name("PATH");
 }
 
@@ -60,7 +73,9 @@ void CommandLine::parse() {
   try {
     app.parse(std::vector<std::string>(invocation_.arguments.rbegin(), invocation_.arguments.rend()));
   } catch (const CLI::CallForHelp&) {
-    write_out(app.help());
+    std::string help = app.help();
+    for (size_t gap; (gap = help.find("\n\n\n")) != std::string::npos;) help.erase(gap, 1);
+    write_out(help);
     throw Exit{kOk};
   } catch (const CLI::ExtrasError&) {
     std::string extra = app.remaining().front();

@@ -19,6 +19,7 @@ ExitCode exit_code(client::ErrorCode code) {
     case ErrorCode::too_large: case ErrorCode::model_failed: case ErrorCode::template_failed: return kData;
     case ErrorCode::no_such_model: return kNoInput;
     case ErrorCode::busy: case ErrorCode::shutting_down: return kBusy;
+    case ErrorCode::cancelled: return kInterrupted;
     case ErrorCode::no_such_request: case ErrorCode::internal: break;
   }
   return kInternal;

@@ -2,8 +2,8 @@
 #include "client/cli/command_line.h"
 #include "client/cli/failure.h"
 #include "client/cli/json.h"
+#include "client/cli/offline.h"
 #include "client/cli/output.h"
-#include "daemon/format/gguf.h"
 #include "daemon/format/inspect.h"
 #include "daemon/format/tokenizer.h"
 #include "shm/geometry.h"
@@ -40,7 +40,7 @@ uint64_t size_of(const format::Gguf& file, const std::string& architecture, cons
 
 Facts read_facts(const std::string& path) {
   Facts facts;
-  facts.file = format::Gguf::open(path);
+  facts.file = open_model(path);
   const format::Gguf& file = *facts.file;
   facts.architecture = file.find_string("general.architecture").value_or("unknown");
   auto size = [&](const char* key) { return size_of(file, facts.architecture, key); };

@@ -23,9 +23,12 @@ constexpr int kHistoryLines = 2000;
 volatile sig_atomic_t window_changed = 0;
 const char* current_prompt = "";
 
+constexpr wchar_t kControlD = L'\4';
+
 int read_character(EditLine* editor, wchar_t* character) {
   mbstate_t state{};
   for (;;) {
+    if (interrupted()) return -1;                          // came just before
     char byte;
     ssize_t got = ::read(STDIN_FILENO, &byte, 1);
     if (got < 0 && errno == EINTR && !interrupted()) {
@@ -36,7 +39,7 @@ int read_character(EditLine* editor, wchar_t* character) {
     size_t used = mbrtowc(character, &byte, 1, &state);
     if (used == static_cast<size_t>(-2)) continue;         // more bytes belong to it
     if (used == static_cast<size_t>(-1)) *character = L'?', state = {};
-    if (used == 0) *character = L'\0';
+    if (used == 0) *character = kControlD;               // what the terminal queues for one typed before editing began
     return 1;
   }
 }

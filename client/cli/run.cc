@@ -26,7 +26,7 @@ struct Options {
   std::string prompt, system;
   bool raw = false, ids = false, no_stream = false, statistics = false;
   uint32_t logprobs = 0;
-  const CLI::Option *prompt_given, *system_given, *logprobs_given;
+  CLI::Option *prompt_given, *system_given, *logprobs_given;
 };
 
 /// The argument, stdin, or both with a blank line between them.
@@ -115,11 +115,11 @@ int run_command(Invocation& invocation) {
   CommandLine line(invocation, "Answers a prompt: an argument, stdin, or both (the argument, a blank line, stdin).", kExamples);
   Options options;
   options.prompt_given = line.app.add_option("PROMPT", options.prompt, "The prompt");
-  options.system_given = line.app.add_option("-s,--system", options.system, "A system message before the prompt");
+  options.system_given = line.app.add_option("-s,--system", options.system, "A system message before the prompt")->type_name("TEXT");
   line.add_model();
   auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
   line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")->excludes(options.system_given, raw);
-  raw->excludes(const_cast<CLI::Option*>(options.system_given));
+  raw->excludes(options.system_given);
   options.logprobs_given = line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")->type_name("N");
   line.add_json();
   line.app.add_flag("--no-stream", options.no_stream, "Print the answer when it is complete");

@@ -1,12 +1,12 @@
 // ellm template: what a chat looks like as a prompt.
-#include <boost/json/parse.hpp>
+#include <boost/json/parser.hpp>
 
 #include "client/cli/command_line.h"
 #include "client/cli/failure.h"
 #include "client/cli/json.h"
+#include "client/cli/offline.h"
 #include "client/cli/output.h"
 #include "daemon/format/chat_template.h"
-#include "daemon/format/gguf.h"
 #include "daemon/format/tokenizer.h"
 
 namespace ellm::cli {
@@ -24,7 +24,6 @@ boost::json::object parse_variables(const std::string& text) {
   boost::json::parser parser({}, {.max_depth = 100});
   size_t used = parser.write_some(text, error);
   if (!error && text.find_first_not_of(" \t\r\n", used) != std::string::npos) error = boost::json::error::extra_data;
-  if (!error) parser.finish(error);
   if (error) {
     size_t line = 1 + static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(used, text.size())), '\n'));
     throw Failure(kData, format("the variables are not JSON: %s, line %zu", error.message().c_str(), line));
@@ -36,7 +35,7 @@ boost::json::object parse_variables(const std::string& text) {
 
 /// The file's template over the variables and, where they say nothing else, the file's BOS and EOS.
 std::string render_file(const std::string& path, boost::json::object variables) {
-  auto file = format::Gguf::open(path);
+  auto file = open_model(path);
   auto source = file->find_string("tokenizer.chat_template");
   if (!source) throw Failure(kData, path + " holds no chat template (key tokenizer.chat_template)");
   auto tokenizer = format::Tokenizer::open(*file);

@@ -2,8 +2,8 @@
 #include "client/cli/command_line.h"
 #include "client/cli/failure.h"
 #include "client/cli/json.h"
+#include "client/cli/offline.h"
 #include "client/cli/output.h"
-#include "daemon/format/gguf.h"
 #include "daemon/format/tokenizer.h"
 
 namespace ellm::cli {
@@ -20,7 +20,7 @@ constexpr const char* kDetokenizeExamples =
     "  ellm detokenize --special --model-file m.gguf < ids.txt";
 
 std::shared_ptr<const format::Tokenizer> open_tokenizer(const CommandLine& line) {
-  return format::Tokenizer::open(*format::Gguf::open(line.model_file));
+  return format::Tokenizer::open(*open_model(line.model_file));
 }
 
 client::TokenizeReply tokenize(const CommandLine& line, client::Tokenize request) {

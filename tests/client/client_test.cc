@@ -181,13 +181,13 @@ TEST_F(ClientTest, EveryBlockingCallSendsItsRequestAndTakesItsReply) {
 
 TEST_F(ClientTest, EveryErrorCodeComesOutAsItIs) {
   serve([](Peer& peer) {
-    for (uint32_t code = 1; code <= 11; code++) {
+    for (uint32_t code = 1; code <= 12; code++) {
       auto request = peer.expect<Tokenize>();
       peer.send(Error{request.id, static_cast<ErrorCode>(code), "because " + std::to_string(code), code * 10});
     }
   });
   Client client(path_);
-  for (uint32_t code = 1; code <= 11; code++) {
+  for (uint32_t code = 1; code <= 12; code++) {
     ClientError error = client_error([&] { client.tokenize({0, "", "x", true, true}); });
     EXPECT_EQ(static_cast<uint32_t>(error.code()), code);
     EXPECT_EQ(error.what(), "because " + std::to_string(code));

@@ -1,0 +1,336 @@
+"""The ellm program against a fake daemon: cli_test.py ELLM FAKE_ELLMD (unittest's own arguments follow)."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ELLM, FAKE = sys.argv[1:3]
+del sys.argv[1:3]
+
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix="ellm-cli-")
+        cls.socket = cls.directory.name + "/ellmd.sock"
+        cls.daemon = subprocess.Popen([FAKE, cls.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert cls.daemon.stdout.readline() == b"ready\n"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.communicate()
+        cls.directory.cleanup()
+
+    def environment(self, **more):
+        result = {k: v for k, v in os.environ.items() if not k.startswith(("ELLM_", "XDG_"))}
+        result.update(ELLM_SOCKET=self.socket, HOME=self.directory.name, LC_ALL="C", TERM="xterm")
+        result.update(more)
+        return result
+
+    def ellm(self, *arguments, stdin=b"", code=0, environment=None):
+        """Runs to the end; returns stdout. Failures must be one line on stderr that begins with "ellm: "."""
+        done = subprocess.run([ELLM, *arguments], input=stdin, capture_output=True, timeout=30, env=environment or self.environment())
+        self.assertEqual(done.returncode, code, done)
+        self.error = done.stderr.decode()
+        if code not in (0, 130, 141):
+            self.assertRegex(self.error, r"\Aellm: [^\n]+\n\Z")
+        return done.stdout.decode(errors="surrogateescape")
+
+    # ---- run
+
+    def test_run_sends_a_chat_with_one_message(self):
+        text = self.ellm("run", "hello")
+        self.assertTrue(text.startswith("chat model= user=<hello> temperature=0.7 top_k=0 top_p=0.95 min_p=0 repetition=1 presence=0 frequency=0 seed=0 max=0"), text)
+        self.assertTrue(text.endswith("\n"))
+        self.assertEqual(self.error, "")
+
+    def test_run_joins_argument_and_stdin(self):
+        self.assertIn("user=<ask>", self.ellm("run", stdin=b"ask\n"))
+        self.assertIn("user=<sum up\n\nline 1\nline 2>", self.ellm("run", "sum up", stdin=b"line 1\nline 2\n"))
+        self.assertIn("prompt=<raw \n>", self.ellm("run", "--raw", stdin=b"raw \n"))
+        self.assertIn("prompt=<[1,2]>", self.ellm("run", "--raw", "[1,2]"))
+        self.assertIn("user=<-5 degrees>", self.ellm("run", "--", "-5 degrees"))
+        self.assertIn("user=<status>", self.ellm("run", "status"))
+        self.assertIn("user=<\udcff\udcfe>", self.ellm("run", stdin=b"\xff\xfe"))
+
+    def test_run_passes_every_sampling_option(self):
+        text = self.ellm("run", "x", "--system", "be brief", "--model", "tiny", "--temperature", "0", "--top-k", "40", "--top-p", "0.5",
+                         "--min-p", "0.05", "--repetition-penalty", "1.1", "--presence-penalty", "-0.5", "--frequency-penalty", "0.25",
+                         "--seed", "18446744073709551615", "--max-tokens", "9", "--stop", "a b", "--stop", "", "--stop", "[c,d]",
+                         "--logit-bias", "5=-100", "--logit-bias", "6=+7", "--ignore-eos")
+        self.assertEqual(text, "chat model=tiny system=<be brief> user=<x> temperature=0 top_k=40 top_p=0.5 min_p=0.05 repetition=1.1 "
+                         "presence=-0.5 frequency=0.25 seed=18446744073709551615 max=9 stop=<a b> stop=<> stop=<[c,d]> bias=5:-100 bias=6:7 ignore_eos\n")
+
+    def test_run_ids_are_taken_as_they_are(self):
+        self.assertIn("generate model= tokens=1 2 3 temp", self.ellm("run", "--ids", "1 2,3"))
+        self.assertIn("tokens=4 5", self.ellm("run", "--ids", stdin=b"[4, 5]\n"))
+        self.ellm("run", "--ids", "1 x2", code=65)
+        self.assertIn("'x2' is not a token id", self.error)
+        self.ellm("run", "--ids", "4294967296", code=65)
+        self.ellm("run", "--ids", "--raw", "1", code=64)
+        self.ellm("run", "--raw", "--system", "s", "1", code=64)
+
+    def test_run_json(self):
+        answer = json.loads(self.ellm("run", "--json", "--logprobs", "2", "hi"))
+        self.assertIn("logprobs=2", answer["text"])
+        del answer["text"]
+        self.assertEqual(answer, {
+            "model": "tiny", "seed": 5, "tokens": [11, 12], "finish_reason": "stop",
+            "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2, "drafted_tokens": 0, "accepted_tokens": 0},
+            "timings": {"queue_ms": 0, "ttft_ms": 12.5, "total_ms": 0, "prefill_tokens_per_second": 0, "decode_tokens_per_second": 40},
+            "logprobs": [{"id": 11, "logprob": -0.1, "top": [[11, -0.1], [4, -3]]}, {"id": 12, "logprob": -0.25, "top": []}]})
+        self.assertNotIn("logprobs", json.loads(self.ellm("run", "--json", "hi")))
+        self.assertEqual(json.loads(self.ellm("run", "--json", "bytes"))["text"], "\ufffd\ufffd")
+        self.assertEqual(json.loads(self.ellm("run", "--json", "escape"))["text"], "a\x1b[31mb\x9bc\td")
+
+    def test_run_logprobs_and_statistics_without_json(self):
+        text = self.ellm("run", "--logprobs", "2", "-v", "hi")
+        self.assertIn("\n    11  -0.1000       11  -0.1000       4  -3.0000\n    12  -0.2500 \n", text)
+        self.assertIn("3 prompt tokens (1 cached), first token after 12 ms, 2 tokens at 40.0/s, stop", self.error)
+
+    def test_text_is_left_alone_where_it_goes_to_no_terminal(self):
+        self.assertEqual(self.ellm("run", "escape"), "a\x1b[31mb\x9bc\td\n")
+
+    def test_daemon_errors_have_their_exit_codes(self):
+        for code, exit_code in {1: 64, 2: 76, 3: 76, 4: 65, 5: 75, 6: 66, 7: 65, 8: 65, 9: 70, 10: 75, 11: 70, 12: 130}.items():
+            self.ellm("run", f"error {code}", code=exit_code)
+            self.assertTrue(self.error.startswith("ellm: said by the daemon"), self.error)
+        self.ellm("run", "error 5", code=75)
+        self.assertIn("try again in 1.5 s", self.error)
+
+    def test_a_daemon_that_dies_is_reported(self):
+        self.assertEqual(self.ellm("run", "die", code=69), "half an ")
+        self.assertIn("ellmd closed the connection", self.error)
+
+    def test_no_daemon(self):
+        for arguments in (["run", "x"], ["status"], ["models"], ["ps"], ["tokenize", "x"], ["score", "xy"], ["chat"], ["inspect"]):
+            self.ellm(*arguments, "--socket", "/nowhere/x.sock", code=69)
+            self.assertIn("no ellmd at /nowhere/x.sock: start it with `ellmd`", self.error)
+        self.ellm("--socket", "/nowhere/y.sock", "status", code=69)
+        self.ellm("--socket=/nowhere/y.sock", "status", code=69)
+        self.assertIn("/nowhere/y.sock", self.error)
+
+    def test_usage_errors(self):
+        for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
+                          ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["status", "now"], ["score", "--top", "-1", "x"],
+                          ["tokenize", "--model", "a", "--model-file", "b", "x"], ["inspect", "--keys"], ["models", "--load", "a", "--unload", "b"]):
+            if arguments:
+                self.ellm(*arguments, code=64)
+            else:
+                self.assertIn("Usage:", subprocess.run([ELLM], capture_output=True, timeout=30).stdout.decode())
+        self.ellm("run", stdin=b"", code=66)
+
+    def test_help_teaches_by_example(self):
+        overview = self.ellm("--help")
+        for command in ("run", "chat", "models", "ps", "status", "tokenize", "detokenize", "template", "inspect", "score"):
+            self.assertIn(f"\n  {command} ", overview)
+            text = self.ellm(command, "--help")
+            self.assertIn("Usage: ellm " + command, text)
+            self.assertIn("Examples:\n  ", text)
+            self.assertIn("--socket PATH", text)
+            self.assertEqual(text, self.ellm("help", command))
+        self.assertRegex(self.ellm("--version"), r"^ellm \d+\.\d+")
+
+    def test_ctrl_c_cancels_and_ends_with_130(self):
+        process = subprocess.Popen([ELLM, "run", "slow"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment())
+        self.assertEqual(process.stdout.read(10), b"tick tick ")   # it streams
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=10)
+        self.assertEqual(process.returncode, 130)
+        self.assertTrue(out.endswith(b"\n"), out)             # the daemon's done has been read
+        self.assertEqual(error, b"")
+        process = subprocess.Popen([ELLM, "run", "--json", "slow"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self.environment())
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=10)
+        self.assertEqual(json.loads(out)["finish_reason"], "cancelled")
+
+    def test_a_closed_pipe_ends_quietly(self):
+        for restore in (True, False):                              # with and without SIGPIPE's default
+            process = subprocess.Popen([ELLM, "run", "slow"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       env=self.environment(), restore_signals=restore)
+            process.stdout.read(5)
+            process.stdout.close()
+            with process.stderr as error:
+                self.assertEqual(error.read(), b"")
+            self.assertIn(process.wait(timeout=10), (-signal.SIGPIPE, 141))
+
+    def test_a_full_disk_is_reported(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([ELLM, "status"], stdout=full, stderr=subprocess.PIPE, env=self.environment(), timeout=30)
+        self.assertEqual(done.returncode, 74)
+        self.assertIn(b"cannot write the output: No space left", done.stderr)
+
+    # ---- the other commands
+
+    def test_tokenize_and_detokenize(self):
+        self.assertEqual(self.ellm("tokenize", "Hi"), "1 72 105\n")
+        self.assertEqual(self.ellm("tokenize", "--no-special", stdin=b"Hi\n"), "72 105 10\n")
+        self.assertEqual(self.ellm("tokenize", ""), "1\n")
+        self.assertEqual(self.ellm("tokenize", "--pieces", "H\n"), '     1 "<s>"\n    72 "H"\n    10 "\\n"\n')
+        self.assertEqual(json.loads(self.ellm("tokenize", "--json", "\xe9")), {"ids": [1, 0xC3, 0xA9], "pieces": ["<s>", "\ufffd", "\ufffd"]})
+        self.assertEqual(self.ellm("detokenize", "1", "72", "105"), "Hi")
+        self.assertEqual(self.ellm("detokenize", "--special", "[1,72]"), "<s>H")
+        self.assertEqual(self.ellm("detokenize", stdin=b"72 105\n"), "Hi")
+        self.assertEqual(json.loads(self.ellm("detokenize", "--json", "72")), {"text": "H"})
+        self.ellm("detokenize", "72", "-1", code=65)
+        self.ellm("tokenize", "--model-file", "/nowhere.gguf", "x", code=66)
+        self.ellm("tokenize", "--model-file", "/dev/null", "x", code=65)
+
+    def test_score(self):
+        answer = json.loads(self.ellm("score", "--json", "--top", "2", stdin=b"abc"))
+        self.assertAlmostEqual(answer["perplexity"], 1.6487212707)
+        self.assertEqual(answer["tokens"], [97, 98, 99])
+        self.assertEqual(answer["log_probs"], [-0.5, -0.5])
+        self.assertEqual(answer["top"], [[[7, -0.1], [8, -2.5]]] * 3)
+        self.assertEqual(json.loads(self.ellm("score", "--json", "--ids", "5 6"))["tokens"], [5, 6])
+        self.assertEqual(self.ellm("score", "abc"), "perplexity 1.6487 over 2 tokens\n")
+        self.ellm("score", "a", code=65)
+        self.assertIn("at least 2 tokens", self.error)
+
+    def test_template(self):
+        self.assertEqual(self.ellm("template", '{"messages": []}'), 'rendered {"messages": []}')
+        self.assertEqual(self.ellm("template", stdin=b' {"a": 1}\n'), 'rendered  {"a": 1}\n')
+        path = self.directory.name + "/t.jinja"
+        with open(path, "w") as file:
+            file.write("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}{{ now_what }}")
+        chat = '{"messages": [{"role": "user", "content": "h\\u00e9"}], "now_what": 5}'
+        self.assertEqual(self.ellm("template", "--template-file", path, chat).encode(errors="surrogateescape").decode(), "[user: h\u00e9]5")
+        for bad in ("[1]", '{"a": ', '{"a": 1} x', "nonsense", "", '{"a":' * 200):
+            self.ellm("template", "--template-file", path, bad, code=65)
+        self.ellm("template", "--template-file", "/nowhere.jinja", "{}", code=66)
+        with open(path, "w") as file:
+            file.write("line\n{% if %}")
+        self.ellm("template", "--template-file", path, "{}", code=65)
+        self.assertIn("line 2", self.error)
+
+    def test_models_ps_status_inspect(self):
+        text = self.ellm("models")
+        self.assertRegex(text, r"NAME +SIZE .*\ntiny +1\.5 GiB +1\.5B +Q8_0 100 % +llama +4096 +loaded\nlarge .*on disk\n\Z")
+        self.assertEqual([m["name"] for m in json.loads(self.ellm("models", "--json"))["models"]], ["tiny", "large"])
+        self.ellm("models", "--load", "tiny")
+        self.ellm("models", "--unload", "other", code=66)
+        self.assertIn("there is no model 'other' (see `ellm models`, `ellm pull`)", self.error)
+        self.assertRegex(self.ellm("ps"), r"tiny .*320 +128\n\n.*REQUEST.*\n.*1000 .*chat +decode")
+        self.assertEqual(json.loads(self.ellm("ps", "--json"))["requests"][0]["state"], "decode")
+        text = self.ellm("status")
+        for part in ("ellmd 9.9, process 77, up 83 min", "4 threads, avx2 kernels, a CPU", "1 running", "warning: memory could not be locked"):
+            self.assertIn(part, text)
+        status = json.loads(self.ellm("status", "--json"))
+        self.assertEqual((status["version"], status["models"][0]["kv_pages"], status["served"]), ("9.9", 10, 12))
+        self.assertIn("name          tiny\n", self.ellm("inspect"))
+        self.assertIn("on disk", self.ellm("inspect", "large"))
+        self.ellm("inspect", "other", code=66)
+
+    # ---- chat
+
+    def test_chat_from_a_pipe_sends_the_conversation_with_its_ids(self):
+        text = self.ellm("chat", "--system", "s", stdin=b"one\n\ntwo\\\nlines\n")
+        first, second = text.split("\n", 1)
+        self.assertIn("system=<s> user=<one> temperature", first)
+        self.assertIn("system=<s> user=<one> assistant=<" + first + ">[11 12] user=<two\nlines> temp", second)
+        self.ellm("chat", stdin=b"error 6\nnever\n", code=66)
+
+    def terminal(self, *arguments, **environment):
+        """ellm on a pseudo-terminal: (pid, fd)."""
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execve(ELLM, [ELLM, *arguments], self.environment(**environment))
+        self.addCleanup(os.close, fd)
+        self.unread = {}
+        return pid, fd
+
+    def exit_code(self, pid):
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.fail("it did not end")
+
+    def read_until(self, fd, wanted):
+        """What comes up to `wanted`; the rest is kept for the next call."""
+        seen = self.unread.pop(fd, b"")
+        deadline = time.monotonic() + 15
+        while wanted not in seen:
+            ready, _, _ = select.select([fd], [], [], max(0, deadline - time.monotonic()))
+            self.assertTrue(ready, f"{wanted} did not come after {seen}")
+            try:
+                piece = os.read(fd, 4096)
+            except OSError:
+                piece = b""
+            self.assertTrue(piece, f"the end came instead of {wanted} after {seen}")
+            seen += piece
+        end = seen.index(wanted) + len(wanted)
+        self.unread[fd] = seen[end:]
+        return seen[:end]
+
+    def test_chat_on_a_terminal(self):
+        pid, fd = self.terminal("chat")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"hel\x7flo \xc3\xa9\n")                      # a key was wrong, another is no ASCII
+        self.read_until(fd, "user=<helo \u00e9>".encode())
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"slow\n")
+        self.read_until(fd, b"tick tick")
+        os.write(fd, b"\x03")                                     # Ctrl-C: the answer stops, the program does not
+        self.read_until(fd, b"(stopped)")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"half a li\x03")                            # and at the prompt it clears the line
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"whole\n")
+        self.read_until(fd, b"user=<whole>")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"/reset\n")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"fresh\n")
+        self.read_until(fd, b"chat model= user=<fresh>")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"die\n")                                    # a failed turn is reported, the next connects again
+        self.read_until(fd, b"ellmd closed the connection")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"\x1b[A\x1b[A\n")                           # arrow up twice: the one before
+        self.read_until(fd, b"user=<fresh>")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"\x04")
+        self.assertEqual(self.exit_code(pid), 0)
+        history = self.directory.name + "/.local/state/ellm/history"
+        self.assertEqual(os.stat(history).st_mode & 0o777, 0o600)
+        pid, fd = self.terminal("chat")                           # the history outlives the program
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"\x1b[A\n")
+        self.read_until(fd, b"user=<fresh>")
+        os.write(fd, b"/quit\n")
+        self.assertEqual(self.exit_code(pid), 0)
+
+    def test_a_pasted_text_is_one_message(self):
+        pid, fd = self.terminal("chat", XDG_STATE_HOME=self.directory.name + "/state")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"first line\nsecond line\n")
+        self.read_until(fd, b"user=<first line\r\nsecond line>")
+        self.read_until(fd, b"\n> ")
+        os.write(fd, b"\x04")
+        self.assertEqual(self.exit_code(pid), 0)
+        self.assertTrue(os.path.exists(self.directory.name + "/state/ellm/history"))
+
+    def test_text_cannot_command_the_terminal(self):
+        pid, fd = self.terminal("run", "escape")
+        seen = self.read_until(fd, b"d\r\n")
+        self.assertIn("a^[[31mb\ufffdc\td".encode(), seen)
+        self.assertEqual(self.exit_code(pid), 0)
+        pid, fd = self.terminal("tokenize")
+        self.read_until(fd, b"give a text as an argument or on stdin")
+        self.assertEqual(self.exit_code(pid), 64)
+
+
+if __name__ == "__main__":
+    unittest.main()
