@@ -1,9 +1,8 @@
 // Valid files with a few bytes changed: each is opened or refused, never more. Every file follows from a seed and a
-// number, which a failure prints; ELLM_FUZZ_SECONDS sets how long to try (2 by default).
+// number, which a failure prints. The slow suite tries other seeds for longer.
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <random>
 
 #include "tests/malformed/allocation_watch.h"
@@ -51,10 +50,8 @@ void mutate_once(std::string& bytes, Random& random) {
   if (bytes.empty()) bytes = "G";
 }
 
-void run(const std::vector<Seed>& seeds, uint64_t seed) {
-  double seconds = 2;
-  if (const char* text = std::getenv("ELLM_FUZZ_SECONDS")) seconds = std::atof(text);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+void run(const std::vector<Seed>& seeds, uint64_t seed, std::chrono::seconds duration) {
+  const auto end = std::chrono::steady_clock::now() + duration;
   MemoryFile file;
   uint64_t tried = 0, opened = 0;
   for (; tried < 200 || std::chrono::steady_clock::now() < end; tried++) {
@@ -84,7 +81,7 @@ void run(const std::vector<Seed>& seeds, uint64_t seed) {
   ::testing::Test::RecordProperty("tried", std::to_string(tried));
 }
 
-TEST(Mutation, TinyModels) {
+std::vector<Seed> tiny_models() {
   std::vector<Seed> seeds;
   for (const char* architecture : {"llama", "qwen2"}) {
     GgufBuilder b = tiny_model(architecture);
@@ -92,7 +89,8 @@ TEST(Mutation, TinyModels) {
     std::vector<int32_t> types = {2, 3, 3, 1, 1, 1};
     while (tokens.size() < 40) tokens.push_back("token" + std::to_string(tokens.size())), types.push_back(1);
     b.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", tokens);
-    b.array<float>("tokenizer.ggml.scores", 6, std::vector<float>(40, -1)).array<int32_t>("tokenizer.ggml.token_type", 5, types);
+    b.array<float>("tokenizer.ggml.scores", 6, std::vector<float>(40, -1));
+    b.array<int32_t>("tokenizer.ggml.token_type", 5, types);
     b.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.eos_token_id", 2).u32("general.alignment", 32);
     b.string("tokenizer.chat_template", "{% for m in messages %}{{ m.role + ': ' + m['content'] }}\n{% endfor %}");
     b.string(std::string(architecture) + ".rope.scaling.type", "yarn");
@@ -100,15 +98,30 @@ TEST(Mutation, TinyModels) {
     const std::string bytes = b.bytes();
     seeds.push_back({bytes.substr(0, 5000), bytes.size()});   // metadata, the tensor list and a little of the data
   }
-  run(seeds, 1);
+  return seeds;
 }
 
-TEST(MutationReference, Stories) {
+std::vector<Seed> stories() {
   const auto data = test_data();
-  if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+  if (!data) return {};
   const std::string bytes = read_file(*data + "/models/stories260K.gguf");
-  // Metadata and tensor list end below 20,000 bytes.
-  run({{bytes.substr(0, 20000), bytes.size()}}, 2);
+  return {{bytes.substr(0, 20000), bytes.size()}};   // metadata and tensor list end below 20,000 bytes
+}
+
+TEST(Mutation, TinyModels) { run(tiny_models(), 1, std::chrono::seconds(2)); }
+
+TEST(MutationReference, Stories) {
+  const std::vector<Seed> seeds = stories();
+  if (seeds.empty()) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+  run(seeds, 2, std::chrono::seconds(2));
+}
+
+TEST(MutationSlow, TinyModels) { run(tiny_models(), 3, std::chrono::seconds(60)); }
+
+TEST(MutationReferenceSlow, Stories) {
+  const std::vector<Seed> seeds = stories();
+  if (seeds.empty()) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+  run(seeds, 4, std::chrono::seconds(60));
 }
 
 }  // namespace
