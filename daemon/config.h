@@ -76,7 +76,7 @@ struct Config {
       "Members of this group may load and unload models and see everyone's requests, as root and the daemon's own user may.");
     v("drain_seconds", self.drain_seconds, Rule{0, 86400},
       "How long SIGTERM waits for running requests before it cancels them.");
-    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8"}, "How keys and values are stored.");
+    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8 | f32"}, "How keys and values are stored (f32: to measure what the others cost).");
     v("kv.memory", self.kv.memory, Rule{},
       "Memory for each model's keys and values, such as \"8G\". 0: a quarter of what is available after the weights,\n"
       "room for `running` full contexts at most, one at least if it fits.");

@@ -57,7 +57,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   {
     const auto gguf = format::Gguf::open(file.path);
     const model::ModelConfig head = model::read_config(*gguf);
-    const auto type = config.kv.type == "int8" ? shm::KvType::int8 : shm::KvType::f16;
+    const shm::KvType type = *shm::find_kv_type(config.kv.type);   // checked with the configuration
     needs.geometry = {head.layers, head.kv_heads, head.head_dim, type, type};
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());

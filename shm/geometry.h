@@ -4,10 +4,24 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace ellm::shm {
 
-enum class KvType : uint8_t { f16, int8 };
+enum class KvType : uint8_t { f16, int8, f32 };
+
+constexpr const char* name_of(KvType type) {
+  return type == KvType::f16 ? "f16" : type == KvType::f32 ? "f32" : "int8";
+}
+/// Absent: no such type.
+constexpr std::optional<KvType> find_kv_type(std::string_view name) {
+  for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
+    if (name == name_of(type)) return type;
+  }
+  return std::nullopt;
+}
+
 inline constexpr uint32_t kPageTokens = 32;
 
 struct PageGeometry {
@@ -25,7 +39,7 @@ struct PageGeometry {
  private:
   static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
   static size_t block_bytes(KvType type, size_t values) {
-    return kPageTokens * (type == KvType::f16 ? 2 * values : values + 4);
+    return kPageTokens * (type == KvType::f16 ? 2 * values : type == KvType::f32 ? 4 * values : values + 4);
   }
 };
 

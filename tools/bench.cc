@@ -39,7 +39,7 @@ class Subject {
   Subject(const std::string& path, const Options& o, const runtime::Topology& topology)
       : model_(model::Model::load(path, {.threads = o.threads})), pool_(topology, o.threads) {
     const auto& c = model_->config();
-    const auto type = o.kv_type == "int8" ? shm::KvType::int8 : shm::KvType::f16;
+    const shm::KvType type = shm::find_kv_type(o.kv_type).value();
     const uint32_t tokens = o.depth + std::max(o.prompt, o.generate) + 64;
     kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, type, type},
                                 .pages = o.batch * (tokens / shm::kPageTokens + 1), .fingerprint = "bench"});
@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
   app.add_option("-b,--batch", o.batch, "Sequences that decode together")->capture_default_str();
   app.add_option("-r,--repetitions", o.repetitions, "Repetitions, interleaved with the peer's")->capture_default_str();
   app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512")->capture_default_str();
-  app.add_option("--kv-type", o.kv_type, "f16, int8")->check(CLI::IsMember({"f16", "int8"}))->capture_default_str();
+  app.add_option("--kv-type", o.kv_type, "f16, int8, f32")->check(CLI::IsMember({"f16", "int8", "f32"}))->capture_default_str();
   app.add_option("--peer", o.peer, "Path of llama.cpp's llama-bench");
   app.add_flag("--json", o.json, "One JSON object per line");
   CLI11_PARSE(app, argc, argv);

@@ -191,7 +191,7 @@ void Engine::add_model(const std::string& name, std::shared_ptr<const model::Mod
   options.lock = lock;
   Servable servable;
   servable.model = model;
-  servable.kv_type = kv_type == shm::KvType::f16 ? "f16" : "int8";
+  servable.kv_type = shm::name_of(kv_type);
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(context, uint64_t{options.pages} * shm::kPageTokens));
   servable.is_end = [tokenizer = model->tokenizer()](uint32_t token) { return tokenizer->is_end(token); };
   if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");

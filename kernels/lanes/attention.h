@@ -127,6 +127,8 @@ void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScra
     } else {
       score_tiles<L>(b, keys, nullptr, from, s);
     }
+  } else if (b.args.k_type == KvType::f32) {
+    score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, from, s);
   } else {
     const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block)};
     const float* scales = scales_behind(block, (head_dim + 3) / 4 * 4 * kPageTokens);
@@ -248,6 +250,8 @@ void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t fr
     } else {
       weigh_tiles<L>(b, values, from, partly, state, s);
     }
+  } else if (b.args.v_type == KvType::f32) {
+    weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, from, partly, state, s);
   } else {
     const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), b.stride};
     if (shared) {

@@ -48,6 +48,10 @@ ELLM_INLINE void store_k_slot(KvType type, uint32_t head_dim, const float* k, st
       uint16_t halves[16];
       values.store_halves(halves);
       for (uint32_t i = 0; i < n; ++i) memcpy(block + ((d + i) * kPageTokens + slot) * 2, &halves[i], 2);
+    } else if (type == KvType::f32) {
+      float floats[16];
+      values.store(floats);
+      for (uint32_t i = 0; i < n; ++i) memcpy(block + ((d + i) * kPageTokens + slot) * 4, &floats[i], 4);
     } else {
       uint32_t words[16];
       round_to_words(values, L::broadcast(s.factor), words);
@@ -70,6 +74,10 @@ ELLM_INLINE void store_v_slot(KvType type, uint32_t head_dim, const float* v, st
       uint16_t halves[16];
       values.store_halves(halves);
       memcpy(block + (slot * padded + d) * 2, halves, sizeof halves);
+    } else if (type == KvType::f32) {
+      float floats[16];
+      values.store(floats);
+      memcpy(block + (slot * padded + d) * 4, floats, sizeof floats);
     } else {
       uint32_t words[16];
       round_to_words(values, L::broadcast(s.factor), words);

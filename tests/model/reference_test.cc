@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "tests/support/json_file.h"
@@ -36,7 +37,7 @@ std::vector<float> read_npy_f32(const std::string& path) {
 
 TEST(Reference, Stories260kLogitsEqualAFloat64Pass) {
   NEED_DATA();
-  ModelRunner runner(load_model(*data + "/models/stories260K.gguf"), {});
+  ModelRunner runner(load_model(*data + "/models/stories260K.gguf"), {.kv_type = shm::KvType::f32});
   const value gold = read_json(*data + "/reference/stories260K_gold.json");
   const auto tokens = numbers<uint32_t>(gold.at("tokens"));
   const auto expected = read_npy_f32(*data + "/reference/stories260K_gold_logits_f32.npy");
@@ -44,31 +45,131 @@ TEST(Reference, Stories260kLogitsEqualAFloat64Pass) {
   ASSERT_EQ(logits.size(), expected.size());
   double worst = 0;
   for (size_t i = 0; i < logits.size(); ++i) worst = std::max<double>(worst, std::abs(logits[i] - expected[i]));
-  EXPECT_LT(worst, 1e-3 * 20) << "f16 KV";
-  RecordProperty("worst", std::to_string(worst));
-  std::printf("stories260K: largest difference from float64 %.2g\n", worst);
+  EXPECT_LT(worst, 1e-3);
 }
 
-class Synth : public testing::TestWithParam<const char*> {};
+class Synth : public testing::TestWithParam<const char*> {
+ protected:
+  /// Runs the common text; calls `each` with the expected and our row at the listed positions.
+  void run(const std::string& data, shm::KvType kv, const std::function<void(const std::vector<double>&, std::span<const float>)>& each) {
+    ModelRunner runner(load_model(data + "/synth/" + GetParam() + ".gguf"), {.kv_type = kv});
+    const value all = read_json(data + "/synth/reference_logits.json");
+    expected_ = all.at("models").at(GetParam());
+    tokens_ = numbers<uint32_t>(all.at("tokens"));
+    logits_ = runner.logits(tokens_, 512);
+    vocabulary_ = runner.vocabulary();
+    for (const auto& [position, row] : expected_.at("logits").as_object()) {
+      each(numbers<double>(row), row_of(logits_, std::stoul(position), vocabulary_));
+    }
+  }
+  double mean_nll() const {
+    double sum = 0;
+    for (size_t i = 0; i + 1 < tokens_.size(); ++i) sum -= log_softmax(row_of(logits_, i, vocabulary_))[tokens_[i + 1]];
+    return sum / static_cast<double>(tokens_.size() - 1);
+  }
+  value expected_;
+  std::vector<uint32_t> tokens_;
+  std::vector<float> logits_;
+  uint32_t vocabulary_ = 0;
+};
 
-TEST_P(Synth, LogitsOfFloatModels) {
+class SynthFloat : public Synth {};
+
+TEST_P(SynthFloat, LogitsEqualThePeersWithin1e3) {
   NEED_DATA();
-  const std::string name = GetParam();
-  ModelRunner runner(load_model(*data + "/synth/" + name + ".gguf"), {});
-  const value all = read_json(*data + "/synth/reference_logits.json");
-  const value& expected = all.at("models").at(name);
-  const auto logits = runner.logits(numbers<uint32_t>(all.at("tokens")), 512);
   double worst = 0;
-  for (const auto& [position, row] : expected.at("logits").as_object()) {
-    const auto want = numbers<double>(row);
-    const auto got = row_of(logits, std::stoul(position), runner.vocabulary());
+  run(*data, shm::KvType::f32, [&](const auto& want, auto got) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
-  }
-  std::printf("%s: largest difference %.2g\n", name.c_str(), worst);
-  EXPECT_LT(worst, 0.02);
+  });
+  EXPECT_LT(worst, 1e-3);
 }
-INSTANTIATE_TEST_SUITE_P(Reference, Synth, testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32"));
+INSTANTIATE_TEST_SUITE_P(Reference, SynthFloat, testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32"));
+
+class SynthQuantised : public Synth {};
+
+/// The peer rounds activations, too, in its own way: argmax equal where its two best are clearly apart, and the text's
+/// likelihood nearly the same.
+TEST_P(SynthQuantised, AgreesWithThePeer) {
+  NEED_DATA();
+  run(*data, shm::KvType::f16, [&](std::vector<double> want, auto got) {
+    const uint32_t best = static_cast<uint32_t>(std::ranges::max_element(want) - want.begin());
+    std::ranges::sort(want, std::greater());
+    if (want[0] - want[1] > 0.5) {
+      EXPECT_EQ(best_of(got), best);
+    }
+  });
+  EXPECT_NEAR(mean_nll(), expected_.at("mean_nll").to_number<double>(), 0.02 * expected_.at("mean_nll").to_number<double>());
+}
+INSTANTIATE_TEST_SUITE_P(Reference, SynthQuantised, testing::Values("llama256-Q4_0", "llama256-Q6_K", "llama256-Q8_0"));
+
+// ---- stories260K in all its weight types --------------------------------------------------------------------------
+
+std::string stories(const std::string& data, const std::string& name) { return data + "/models/" + name + ".gguf"; }
+
+TEST(Reference, StoriesPerplexities) {
+  NEED_DATA();
+  std::ifstream sample(*data + "/text/tinystories_sample.txt");
+  std::stringstream text;
+  text << sample.rdbuf();
+  std::ifstream lines(*data + "/reference/ppl_tinystories_sample.txt");
+  int checked = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string file, word;
+    words >> file;
+    double expected = 0;
+    size_t full = 0, used = 0;
+    while (words >> word) {
+      if (word == "ppl") words >> expected;
+      if (word == "tokens_full") words >> full;
+      if (word == "used") words >> used;
+    }
+    if (file.find("IQ4_NL") != std::string::npos) continue;   // a weight type that is not supported yet
+    ModelRunner runner(load_model(*data + "/" + file), {});
+    auto tokens = runner.model().tokenizer()->encode(text.str());
+    EXPECT_EQ(tokens.size(), full) << file;
+    tokens.resize(used);
+    const auto logits = runner.logits(tokens, 512);
+    double nll = 0;
+    for (size_t i = 0; i + 1 < used; ++i) nll -= log_softmax(row_of(logits, i, runner.vocabulary()))[tokens[i + 1]];
+    const double perplexity = std::exp(nll / static_cast<double>(used - 1));
+    EXPECT_NEAR(perplexity / expected, 1, 0.005) << file << ": " << perplexity << ", expected " << expected;
+    ++checked;
+  }
+  EXPECT_EQ(checked, 10);
+}
+
+TEST(Reference, StoriesGreedyTexts) {
+  NEED_DATA();
+  const value all = read_json(*data + "/reference/greedy_stories260K.json");
+  std::string open;
+  std::unique_ptr<ModelRunner> runner;
+  for (const value& run : all.at("runs").as_array()) {
+    const std::string name(run.at("model").as_string());
+    if (name != open) runner = std::make_unique<ModelRunner>(load_model(stories(*data, name)), RunnerOptions{});
+    open = name;
+    const auto prompt = numbers<uint32_t>(run.at("prompt_tokens"));
+    EXPECT_EQ(runner->model().tokenizer()->encode(run.at("prompt").as_string()), prompt);
+    const auto want = numbers<uint32_t>(run.at("out_tokens"));
+    // teacher-forced: every choice equals the peer's, for quantised weights up to our first narrow one
+    std::vector<uint32_t> tokens = prompt;
+    tokens.insert(tokens.end(), want.begin(), want.end());
+    const auto logits = runner->logits(tokens, 512);
+    const bool exact = name == "stories260K" || name == "stories260K-F16";
+    for (size_t i = 0; i < want.size(); ++i) {
+      std::vector<float> row(row_of(logits, prompt.size() - 1 + i, runner->vocabulary()).begin(),
+                             row_of(logits, prompt.size() - 1 + i, runner->vocabulary()).end());
+      const uint32_t best = best_of(row);
+      std::ranges::nth_element(row, row.begin() + 1, std::greater());
+      if (!exact && row[0] - row[1] < 0.5f) break;
+      ASSERT_EQ(best, want[i]) << name << ", prompt '" << run.at("prompt").as_string() << "', token " << i;
+    }
+    if (exact) {
+      EXPECT_EQ(runner->greedy(prompt, static_cast<uint32_t>(want.size())), want);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace ellm::tests
