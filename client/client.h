@@ -1,6 +1,11 @@
 // The client library: blocking calls, and requests that run in the background, over one connection to ellmd.
 // A Client may be used from any number of threads at once; many requests can be in flight. No thread is started unless
 // start() is called: a blocking call reads the socket itself and delivers what arrives for the others meanwhile.
+//
+//   ellm::client::Client client;
+//   ellm::client::Chat request;
+//   request.messages = {{"user", "Why is the sky blue?", {}, ""}};
+//   client.chat(request, [](const ellm::client::Token& token) { std::cout << token.text << std::flush; });
 #pragma once
 #include <chrono>
 #include <cstdint>

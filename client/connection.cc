@@ -120,10 +120,10 @@ void Connection::wait(Call& call, const std::function<bool()>& interrupted) {
   WakeOthers at_exit{changed_};
   Lock lock(mutex_);
   while (!wait_step(call, lock, interrupted ? kAskEveryMs : -1)) {
-    if (asked || !interrupted || !interrupted()) continue;
-    asked = true;
+    if (asked || !interrupted) continue;
     lock.unlock();
-    post_cancel(call.id);
+    asked = interrupted();
+    if (asked) post_cancel(call.id);
     lock.lock();
   }
 }

@@ -35,10 +35,8 @@ std::string read_prompt(const CommandLine& line, const Options& options) {
   if (!given && !stdin_is_piped())
     line.usage_error(options.ids ? "give token ids as an argument or on stdin" : "give a prompt as an argument or on stdin (`ellm chat` converses)");
   std::string piped = stdin_is_piped() ? read_stdin() : "";
-  if (!given) {
-    if (piped.empty()) throw Failure(kNoInput, "the prompt is empty: nothing came on stdin");
-    return piped;
-  }
+  if (!given && piped.empty()) throw Failure(kNoInput, "the prompt is empty: nothing came on stdin");
+  if (!given) return piped;
   if (piped.empty()) return options.prompt;
   return options.prompt + (options.ids ? " " : "\n\n") + piped;
 }
@@ -63,6 +61,7 @@ client::Generate plain_request(const CommandLine& line, const Options& options, 
 }
 
 client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt, const client::Sampling& sampling) {
+  if (prompt.empty()) line.usage_error("the prompt is empty");
   client::Chat request;
   request.model = line.model;
   if (options.system_given->count() > 0) request.messages.push_back({"system", options.system, {}, ""});

@@ -118,7 +118,7 @@ class CliTest(unittest.TestCase):
 
     def test_usage_errors(self):
         for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
-                          ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["status", "now"], ["score", "--top", "-1", "x"],
+                          ["run", ""], ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["status", "now"], ["score", "--top", "-1", "x"],
                           ["tokenize", "--model", "a", "--model-file", "b", "x"], ["inspect", "--keys"], ["models", "--load", "a", "--unload", "b"]):
             if arguments:
                 self.ellm(*arguments, code=64)
@@ -216,7 +216,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual([m["name"] for m in json.loads(self.ellm("models", "--json"))["models"]], ["tiny", "large"])
         self.ellm("models", "--load", "tiny")
         self.ellm("models", "--unload", "other", code=66)
-        self.assertIn("there is no model 'other' (see `ellm models`, `ellm pull`)", self.error)
+        self.assertIn("there is no model 'other' (`ellm pull` fetches models)", self.error)
         self.assertRegex(self.ellm("ps"), r"tiny .*320 +128\n\n.*REQUEST.*\n.*1000 .*chat +decode")
         self.assertEqual(json.loads(self.ellm("ps", "--json"))["requests"][0]["state"], "decode")
         text = self.ellm("status")
