@@ -82,8 +82,8 @@ std::vector<GgufPart> open_parts(const std::string& path) {
     parts.push_back(parse_gguf(stem + part_suffix(i, split.count)));
     const Split other = read_split(parts.back());
     if (other.number != i || other.count != split.count)
-      throw FormatError(parts.back().file.path() + ": says that it is part " + std::to_string(other.number + 1) + " of " +
-                        std::to_string(other.count) + " (split.no, split.count), expected " + std::to_string(i + 1) +
+      throw FormatError(parts.back().file.path() + ": says that it is part " + std::to_string(other.number + 1) +
+                        " of " + std::to_string(other.count) + " (split.no, split.count), expected " + std::to_string(i + 1) +
                         " of " + std::to_string(split.count));
     tensors += parts.back().tensors.size();
   }

@@ -55,8 +55,8 @@ class Parser {
 
   const std::byte* take(uint64_t bytes, const char* what) {
     if (bytes > left())
-      fail(std::string("the file ends too early: ") + what + " needs " + number(bytes) + " bytes at byte " + number(at_) +
-           ", the file has " + number(size_));
+      fail(std::string("the file ends too early: ") + what + " needs " + number(bytes) + " bytes at byte " +
+           number(at_) + ", the file has " + number(size_));
     const std::byte* p = file_.head(at_ + bytes) + at_;
     at_ += bytes;
     return p;
@@ -72,7 +72,8 @@ class Parser {
   std::string_view read_string(const char* what) {
     const uint64_t length = read<uint64_t>(what);
     if (length > left())
-      fail(std::string(what) + " has a length of " + number(length) + " bytes, the file has " + number(left()) + " left");
+      fail(std::string(what) + " has a length of " + number(length) + " bytes, the file has " + number(left()) +
+           " left");
     return {reinterpret_cast<const char*>(take(length, what)), length};
   }
 

@@ -53,7 +53,8 @@ void refuse_variants(const ConfigReader& reader) {
 
 class TensorCheck {
  public:
-  TensorCheck(const Gguf& file, const ModelConfig& config) : file_(file), config_(config), known_(file.tensors().size()) {}
+  TensorCheck(const Gguf& file, const ModelConfig& config)
+      : file_(file), config_(config), known_(file.tensors().size()) {}
 
   void check(const Architecture& architecture) {
     for (const TensorSpec& spec : architecture.model) check(spec, spec.name);
@@ -63,7 +64,8 @@ class TensorCheck {
     for (size_t i = 0; i < known_.size(); i++)
       if (const std::string& name = file_.tensors()[i].name; !known_[i] && !harmless(name))
         throw file_.error("tensor " + format::quoted(name) + ": architecture " + architecture.name + " with " +
-                          std::to_string(config_.layers) + (config_.layers == 1 ? " layer" : " layers") + " has no such tensor");
+                          std::to_string(config_.layers) + (config_.layers == 1 ? " layer" : " layers") +
+                          " has no such tensor");
   }
 
  private:
@@ -117,10 +119,11 @@ void TensorCheck::wrong_type(const Tensor& tensor, bool vector) const {
   std::string expected;
   for (const format::TensorType& type : format::tensor_types()) {
     const std::optional<WeightType> usable = weight_type(type);
-    if (usable && !(vector && kernels::is_quantised(*usable))) expected += (expected.empty() ? "" : ", ") + std::string(type.name);
+    if (!usable || (vector && kernels::is_quantised(*usable))) continue;
+    expected += (expected.empty() ? "" : ", ") + std::string(type.name);
   }
-  throw file_.error("tensor " + format::quoted(tensor.name) + ": type " + tensor.type->name + " is not supported for a " +
-                    (vector ? "vector" : "weight matrix") + ", expected one of " + expected);
+  throw file_.error("tensor " + format::quoted(tensor.name) + ": type " + tensor.type->name +
+                    " is not supported for a " + (vector ? "vector" : "weight matrix") + ", expected one of " + expected);
 }
 
 /// The vocabulary is as large as the embedding table; the tokenizer must agree.

@@ -14,7 +14,8 @@ namespace ellm::model {
 
 class ConfigReader {
  public:
-  ConfigReader(const format::Gguf& file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
+  ConfigReader(const format::Gguf& file, std::string architecture)
+      : file_(file), prefix_(std::move(architecture) + ".") {}
 
   const format::Gguf& file() const { return file_; }
 

@@ -36,7 +36,8 @@ std::optional<double> find_factor(const ConfigReader& reader) {
 void read_yarn(const ConfigReader& reader, uint32_t context, RopeConfig& rope) {
   constexpr uint32_t kLongestContext = UINT32_MAX;
   if (!find_factor(reader)) throw reader.error("rope.scaling.factor", "is missing, yarn scaling needs it");
-  rope.original_context = reader.find_size("rope.scaling.original_context_length", 1, kLongestContext).value_or(context);
+  rope.original_context =
+      reader.find_size("rope.scaling.original_context_length", 1, kLongestContext).value_or(context);
   rope.yarn_beta_fast = reader.find_number("rope.scaling.yarn_beta_fast", 1e-3, 1e6).value_or(32);
   rope.yarn_beta_slow = reader.find_number("rope.scaling.yarn_beta_slow", 1e-3, 1e6).value_or(1);
   // Negative means "as the method has it".
@@ -69,7 +70,8 @@ RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint3
     rope.factor = find_factor(reader).value_or(1);
     read_yarn(reader, context, rope);
   } else if (type != "llama3") {
-    throw reader.error("rope.scaling.type", "unknown scaling " + format::quoted(type) + ", expected none, linear or yarn");
+    throw reader.error("rope.scaling.type",
+                       "unknown scaling " + format::quoted(type) + ", expected none, linear or yarn");
   }
   if (type == "llama3" && rope.frequency_factors.empty())
     throw reader.file().error("tensor 'rope_freqs.weight' is missing, llama3 scaling needs it");
