@@ -51,6 +51,10 @@ struct QueryBlock {
     const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
     return args.out + row * args.out_stride + head * args.head_dim;
   }
+  /// The block of the page after `page`; behind the last that the queries see, the page itself.
+  ELLM_INLINE const std::byte* next_page(const std::byte* const* blocks, uint32_t page) const {
+    return (page + 1) * kPageTokens <= position(count - 1) ? blocks[page + 1] : blocks[page];
+  }
   /// The first query whose position is at least `p`.
   ELLM_INLINE uint32_t first_at(uint32_t p) const {
     uint32_t i = 0;
@@ -106,6 +110,7 @@ ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, const float*
 template <class L, class Keys>
 ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float* to) {
   for (uint32_t d = 0; d < head_dim; d += 4) {      // K blocks are padded to multiples of 4
+    keys.fetch(d);
     unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA {
       keys.template at<j.value>(d, 0).store(to + (d + j) * kPageTokens);
       keys.template at<j.value>(d, 1).store(to + (d + j) * kPageTokens + 16);
@@ -117,11 +122,11 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
 /// Scores of a page for the tiles from query `from` on. Where several tiles share the page it is converted once.
 template <class L>
 void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScratch& s) {
-  const std::byte* block = b.args.k_blocks[page];
+  const std::byte *block = b.args.k_blocks[page], *next = b.next_page(b.args.k_blocks, page);
   const uint32_t head_dim = b.args.head_dim;
   const bool shared = b.count - from > L::kQueries;
   if (b.args.k_type == KvType::f16) {
-    const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block)};
+    const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next)};
     if (shared) {
       score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), nullptr, from, s);
     } else {
@@ -130,7 +135,7 @@ void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScra
   } else if (b.args.k_type == KvType::f32) {
     score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, from, s);
   } else {
-    const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block)};
+    const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next)};
     const float* scales = scales_behind(block, (head_dim + 3) / 4 * 4 * kPageTokens);
     if (shared) {
       score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, from, s);
@@ -232,7 +237,10 @@ ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t
 template <class L, class Values>
 ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t tokens, uint32_t stride, float* to) {
   for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t d = 0; d < stride; d += 16) values.at(t, d).store(to + t * stride + d);
+    for (uint32_t d = 0; d < stride; d += 16) {
+      values.fetch(t, d);
+      values.at(t, d).store(to + t * stride + d);
+    }
   }
   return {to, stride};
 }
@@ -241,10 +249,10 @@ ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t tokens,
 template <class L>
 void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t from, bool partly, SoftmaxState& state,
                 AttentionScratch& s) {
-  const std::byte* block = b.args.v_blocks[page];
+  const std::byte *block = b.args.v_blocks[page], *next = b.next_page(b.args.v_blocks, page);
   const bool shared = b.count - from > L::kQueries;
   if (b.args.v_type == KvType::f16) {
-    const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), b.stride};
+    const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next), b.stride};
     if (shared) {
       weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
     } else {
@@ -253,7 +261,7 @@ void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t fr
   } else if (b.args.v_type == KvType::f32) {
     weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, from, partly, state, s);
   } else {
-    const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), b.stride};
+    const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next), b.stride};
     if (shared) {
       weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
     } else {

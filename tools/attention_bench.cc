@@ -1,0 +1,221 @@
+// Attention of every kernel level on one core: decode in bytes of KV per second beside the memory's read bandwidth, prefill
+// in floating-point operations per second beside the peak of fused multiply-adds, both measured here.
+//   decode/LEVEL/KV/head_dim/group    one query row at depth 4096; pages at random places in 256 MB
+//   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_set.h"
+
+namespace ellm {
+namespace {
+
+using kernels::AttentionArgs;
+using kernels::KernelSet;
+using kernels::KvType;
+using kernels::kPageTokens;
+using kernels::Level;
+
+bool runs_here(Level level) {
+  if (level == Level::avx512) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
+  if (level == Level::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return true;
+}
+
+// What the machine can do.
+
+__attribute__((target("avx512f"))) void fma_peak_avx512(uint64_t n, float* out) {
+  __m512 a[12];
+  for (int i = 0; i < 12; ++i) a[i] = _mm512_set1_ps(static_cast<float>(i));
+  const __m512 x = _mm512_set1_ps(out[0]), y = _mm512_set1_ps(out[1]);
+  for (uint64_t k = 0; k < n; ++k) {
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) a[i] = _mm512_fmadd_ps(a[i], x, y);
+  }
+  for (int i = 1; i < 12; ++i) a[0] = _mm512_add_ps(a[0], a[i]);
+  _mm512_storeu_ps(out, a[0]);
+}
+__attribute__((target("avx2,fma"))) void fma_peak_avx2(uint64_t n, float* out) {
+  __m256 a[12];
+  for (int i = 0; i < 12; ++i) a[i] = _mm256_set1_ps(static_cast<float>(i));
+  const __m256 x = _mm256_set1_ps(out[0]), y = _mm256_set1_ps(out[1]);
+  for (uint64_t k = 0; k < n; ++k) {
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) a[i] = _mm256_fmadd_ps(a[i], x, y);
+  }
+  for (int i = 1; i < 12; ++i) a[0] = _mm256_add_ps(a[0], a[i]);
+  _mm256_storeu_ps(out, a[0]);
+}
+void fma_peak(benchmark::State& state, Level level) {
+  float out[16] = {0.5f, 0.25f};
+  constexpr uint64_t kSteps = 100000;
+  for (auto _ : state) {
+    level == Level::avx512 ? fma_peak_avx512(kSteps, out) : fma_peak_avx2(kSteps, out);
+    benchmark::DoNotOptimize(out);
+    out[0] = 0.5f, out[1] = 0.25f;
+  }
+  const double lanes = level == Level::avx512 ? 16 : 8;
+  state.counters["FLOP"] = benchmark::Counter(2 * 12 * lanes * kSteps, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// Zeroed memory in huge pages where the kernel gives them, as the KV segment has it.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) : bytes_((bytes + kHuge - 1) / kHuge * kHuge) {
+    base_ = mmap(nullptr, bytes_ + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base_ == MAP_FAILED) std::abort();
+    data_ = static_cast<std::byte*>(base_) + (kHuge - reinterpret_cast<uintptr_t>(base_) % kHuge);
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    std::memset(data_, 0, bytes_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { munmap(base_, bytes_ + kHuge); }
+  std::byte* data() const { return data_; }
+
+ private:
+  static constexpr size_t kHuge = 2u << 20;
+  size_t bytes_;
+  void* base_;
+  std::byte* data_;
+};
+
+__attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
+  constexpr size_t kWords = (256u << 20) / 8;
+  const Memory memory(kWords * 8);
+  const uint64_t* words = reinterpret_cast<const uint64_t*>(memory.data());
+  for (auto _ : state) {
+    __m256i sums[4] = {};
+    for (size_t i = 0; i < kWords; i += 16) {
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        sums[k] = _mm256_add_epi64(sums[k], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + i + 4 * k)));
+      }
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kWords * 8));
+}
+
+/// Pages of many sequences at random places of one large piece of memory, filled with stored rows.
+struct Cache {
+  size_t k_bytes, v_bytes;
+  Memory memory;
+  std::vector<const std::byte*> k, v;    // (page)
+
+  Cache(const KernelSet& set, KvType type, uint32_t head_dim, size_t bytes)
+      : k_bytes(k_block_bytes(type, head_dim)), v_bytes(v_block_bytes(type, head_dim)), memory(bytes) {
+    const size_t pages = bytes / (k_bytes + v_bytes);
+    std::byte* base = memory.data();
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal(0, 1);
+    std::vector<float> rows(head_dim * 64);
+    for (float& x : rows) x = normal(rng);
+    for (size_t page = 0; page < pages; ++page) {
+      std::byte* at = base + page * (k_bytes + v_bytes);
+      if (page > 0) {
+        std::memcpy(at, base, k_bytes + v_bytes);
+      } else {
+        for (uint32_t t = 0; t < kPageTokens; ++t) {
+          set.store_k(type, head_dim, &rows[t * head_dim], at, t);
+          set.store_v(type, head_dim, &rows[(t + 32) * head_dim], at + k_bytes, t);
+        }
+      }
+      k.push_back(at);
+    }
+    std::shuffle(k.begin(), k.end(), rng);
+    for (const std::byte* block : k) v.push_back(block + k_bytes);
+  }
+};
+
+struct Queries {
+  std::vector<float> q, out;
+  AttentionArgs args{};
+
+  Queries(const Cache& cache, KvType type, uint32_t head_dim, uint32_t group, uint32_t rows, uint32_t depth)
+      : q(rows * group * head_dim), out(q.size()) {
+    std::mt19937 rng(2);
+    std::normal_distribution<float> normal(0, 1);
+    for (float& x : q) x = normal(rng);
+    args.q = q.data();
+    args.out = out.data();
+    args.q_stride = args.out_stride = group * head_dim;
+    args.rows = rows;
+    args.group = group;
+    args.head_dim = head_dim;
+    args.first_position = depth;
+    args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    args.k_type = args.v_type = type;
+    args.k_blocks = cache.k.data();
+    args.v_blocks = cache.v.data();
+  }
+};
+
+void decode(benchmark::State& state, const KernelSet& set, KvType type, uint32_t head_dim, uint32_t group) {
+  constexpr uint32_t kDepth = 4096;
+  const Cache cache(set, type, head_dim, 256u << 20);
+  Queries queries(cache, type, head_dim, group, 1, kDepth - 1);
+  const size_t pages = kDepth / kPageTokens;
+  size_t at = 0;
+  for (auto _ : state) {
+    queries.args.k_blocks = cache.k.data() + at;
+    queries.args.v_blocks = cache.v.data() + at;
+    set.attention(queries.args);
+    at = at + 2 * pages <= cache.k.size() ? at + pages : 0;
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * pages * (cache.k_bytes + cache.v_bytes)));
+}
+
+void prefill(benchmark::State& state, const KernelSet& set, KvType type, uint32_t head_dim, uint32_t group, uint32_t depth) {
+  constexpr uint32_t kRows = 512;
+  const Cache cache(set, type, head_dim, 8u << 20);
+  Queries queries(cache, type, head_dim, group, kRows, depth);
+  for (auto _ : state) set.attention(queries.args);
+  double pairs = 0;
+  for (uint32_t r = 0; r < kRows; ++r) pairs += depth + r + 1;
+  state.counters["FLOP"] = benchmark::Counter(4.0 * head_dim * group * pairs, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void add_level(const KernelSet& set) {
+  const std::string level = set.name;
+  benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) { fma_peak(s, set.level); })
+      ->Unit(benchmark::kMicrosecond);
+  for (const KvType type : {KvType::f16, KvType::int8}) {
+    const std::string kv = type == KvType::f16 ? "/f16" : "/int8";
+    for (const auto& [head_dim, group] : std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
+      const std::string shape = level + kv + "/" + std::to_string(head_dim) + "/" + std::to_string(group);
+      benchmark::RegisterBenchmark(("decode/" + shape).c_str(), [&set, type, head_dim = head_dim, group = group](auto& s) {
+        decode(s, set, type, head_dim, group);
+      })->Unit(benchmark::kMicrosecond);
+      for (const uint32_t depth : {0u, 4096u}) {
+        benchmark::RegisterBenchmark(("prefill/" + shape + "/" + std::to_string(depth)).c_str(),
+                                     [&set, type, head_dim = head_dim, group = group, depth](auto& s) {
+                                       prefill(s, set, type, head_dim, group, depth);
+                                     })->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ellm
+
+int main(int argc, char** argv) {
+  benchmark::RegisterBenchmark("read_bandwidth", ellm::read_bandwidth)->Unit(benchmark::kMicrosecond);
+  for (const auto level : {ellm::kernels::Level::avx512, ellm::kernels::Level::avx2}) {
+    if (ellm::runs_here(level)) ellm::add_level(*ellm::kernels::kernel_set(level));
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
