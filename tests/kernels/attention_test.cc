@@ -71,10 +71,12 @@ class Attention : public ::testing::TestWithParam<std::tuple<const KernelSet*, K
 };
 INSTANTIATE_TEST_SUITE_P(Levels, Attention,
                          ::testing::Combine(::testing::ValuesIn(levels_under_test()),
-                                            ::testing::Values(KvType::f16, KvType::int8)),
+                                            ::testing::Values(KvType::f16, KvType::int8, KvType::f32)),
                          [](const auto& info) {
                            return level_label(*std::get<0>(info.param)) +
-                                  (std::get<1>(info.param) == KvType::f16 ? "_f16" : "_int8");
+                                  (std::get<1>(info.param) == KvType::f16    ? "_f16"
+                                   : std::get<1>(info.param) == KvType::int8 ? "_int8"
+                                                                             : "_f32");
                          });
 
 TEST_P(Attention, DecodeEqualsScalarAndTwin) {

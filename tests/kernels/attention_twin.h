@@ -37,6 +37,7 @@ class KvBlocks {
     const std::byte* block = k_blocks_[token / kPageTokens];
     const uint32_t t = token % kPageTokens;
     if (k_type_ == KvType::f16) return half(block, d * kPageTokens + t);
+    if (k_type_ == KvType::f32) return scale(block, 0, d * kPageTokens + t);
     const size_t values = (head_dim_ + 3) / 4 * 4 * kPageTokens;
     return byte(block, (d / 4 * kPageTokens + t) * 4 + d % 4) * scale(block, values, t);
   }
@@ -44,6 +45,7 @@ class KvBlocks {
     const std::byte* block = v_blocks_[token / kPageTokens];
     const uint32_t t = token % kPageTokens, stride = (head_dim_ + 15) / 16 * 16;
     if (v_type_ == KvType::f16) return half(block, t * stride + d);
+    if (v_type_ == KvType::f32) return scale(block, 0, t * stride + d);
     return byte(block, t * stride + d) * scale(block, stride * kPageTokens, t);
   }
   AttentionArgs args() const {
@@ -69,7 +71,7 @@ class KvBlocks {
     return kernels::f16_to_f32(h);
   }
   static double byte(const std::byte* p, size_t i) { return static_cast<int8_t>(p[i]); }
-  static double scale(const std::byte* p, size_t values, uint32_t t) {
+  static double scale(const std::byte* p, size_t values, size_t t) {
     float f;
     std::memcpy(&f, p + values + t * 4, 4);
     return f;

@@ -61,6 +61,7 @@ Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
   const Quantised q = quantised(x);
   for (size_t d = 0; d < x.size(); ++d) {
     if (type == KvType::f16) s.put((d * 32 + slot) * 2, compiler_half(x[d]));
+    else if (type == KvType::f32) s.put((d * 32 + slot) * 4, x[d]);
     else s.put((d / 4 * 32 + slot) * 4 + d % 4, q.q[d]);
   }
   if (type == KvType::int8) s.put(x.size() * 32 + slot * 4, q.scale);
@@ -72,6 +73,7 @@ Slot expected_v(KvType type, std::vector<float> x, uint32_t slot) {
   const Quantised q = quantised(x);
   for (size_t d = 0; d < x.size(); ++d) {
     if (type == KvType::f16) s.put((slot * x.size() + d) * 2, compiler_half(x[d]));
+    else if (type == KvType::f32) s.put((slot * x.size() + d) * 4, x[d]);
     else s.put(slot * x.size() + d, q.q[d]);
   }
   if (type == KvType::int8) s.put(x.size() * 32 + slot * 4, q.scale);
@@ -88,8 +90,8 @@ void check(const KernelSet& set, const std::vector<float>& x, uint32_t slot) {
   const uint32_t head_dim = static_cast<uint32_t>(x.size());
   Guarded<float> row(x.size());
   std::copy(x.begin(), x.end(), row.begin());
-  for (const KvType type : {KvType::f16, KvType::int8}) {
-    SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " slot " << slot << (type == KvType::f16 ? " f16" : " int8"));
+  for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " slot " << slot << " type " << static_cast<int>(type));
     Guarded<std::byte> k(k_block_bytes(type, head_dim)), v(v_block_bytes(type, head_dim));
     std::fill(k.begin(), k.end(), std::byte{0xa5});
     std::fill(v.begin(), v.end(), std::byte{0xa5});
@@ -139,7 +141,7 @@ TEST_P(Store, StrangeValuesEqualScalar) {
     for (uint32_t at = 0; at < 40; ++at) {
       std::vector<float> x(40, 0.75f);
       x[at] = strange;
-      for (const KvType type : {KvType::f16, KvType::int8}) {
+      for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
         std::vector<std::byte> k[2], v[2];
         const KernelSet* sets[2] = {GetParam(), kernel_set(Level::scalar)};
         for (int i = 0; i < 2; ++i) {
