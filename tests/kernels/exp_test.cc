@@ -29,8 +29,8 @@ TEST(Exp, BelowOneUlpEverywhere) {
       worst_at = x;
     }
   };
-  // Every 499th float of the range: all exponents, half a million values a sign and more.
-  for (uint32_t bits = 0; bits < 0x42b00000; bits += 499) {
+  // Every 1499th float of the range.
+  for (uint32_t bits = 0; bits < 0x42b00000; bits += 1499) {
     float x;
     std::memcpy(&x, &bits, 4);
     if (x <= kHighest) look(x);
