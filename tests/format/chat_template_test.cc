@@ -1,14 +1,14 @@
 // The published chat templates, rendered over the conversations of expected.json and compared with Python's jinja2.
+#include "daemon/format/chat_template.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json/parse.hpp>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include <boost/json/parse.hpp>
-
-#include "daemon/format/chat_template.h"
 #include "tests/support/test_data.h"
 
 namespace ellm::format {

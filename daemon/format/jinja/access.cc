@@ -26,8 +26,10 @@ Value data_attribute(Runtime& rt, const Value& target, std::string_view name) {
       const Value* found = static_cast<Dict*>(target.object())->find(name);
       return found != nullptr ? *found : Value();
     }
-    case Shape::loop: return static_cast<Loop*>(target.object())->attribute(rt, name);
-    case Shape::macro: return macro_attribute(rt, *target.object(), name);
+    case Shape::loop:
+      return static_cast<Loop*>(target.object())->attribute(rt, name);
+    case Shape::macro:
+      return macro_attribute(rt, *target.object(), name);
     case Shape::cycler: {
       const auto& cycler = *static_cast<Cycler*>(target.object());
       return name == "current" ? cycler.items[cycler.at] : Value();
@@ -43,7 +45,8 @@ Value data_attribute(Runtime& rt, const Value& target, std::string_view name) {
       if (name == "stop") return Value::integer(range.stop);
       return name == "step" ? Value::integer(range.step) : Value();
     }
-    default: return Value();
+    default:
+      return Value();
   }
 }
 
@@ -82,7 +85,9 @@ Value plain_item(Runtime& rt, const Value& target, const Value& index) {
   if (!index.is_integral()) return Value();
   int64_t at = index.as_integer();
   const Seq* seq = as_seq(target);
-  const size_t count = target.is_string() ? target.str()->points : seq != nullptr && indexable(*seq) ? seq->items.size() : 0;
+  const size_t count = target.is_string()                  ? target.str()->points
+                       : seq != nullptr && indexable(*seq) ? seq->items.size()
+                                                           : 0;
   if (at < 0) at += static_cast<int64_t>(count);
   if (at < 0 || static_cast<size_t>(at) >= count) return Value();
   return target.is_string() ? character(rt, target, static_cast<size_t>(at)) : seq->items[static_cast<size_t>(at)];
@@ -130,7 +135,7 @@ Value get_slice(Runtime& rt, const Value& target, const Value& start, const Valu
   if (target.is_undefined()) rt.fail_undefined(target);
   const Seq* seq = as_seq(target);
   if (!target.is_string() && (seq == nullptr || !indexable(*seq))) {
-    return Value::undefined(Absence::element, rt.text("slice").str(), type_code(target));
+    rt.fail(std::string("'") + type_name(target) + "' object cannot be sliced");
   }
   if (!step.is_none() && !step.is_integral()) rt.fail("slice indices must be integers or None");
   // A step beyond the length takes one item, whatever it is.
@@ -154,6 +159,14 @@ Value get_slice(Runtime& rt, const Value& target, const Value& start, const Valu
     std::u32string taken;
     for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken += points[static_cast<size_t>(i)];
     return rt.text_like(target, to_utf8(taken));
+  }
+  if (seq->shape == Shape::range) {
+    const auto& range = static_cast<const Range&>(*seq);
+    std::vector<Value> taken;
+    for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken.push_back(seq->items[static_cast<size_t>(i)]);
+    // The ends do not overflow: both lie within the range or one step beside it.
+    return Value::object(rt.make<Range>(std::move(taken), range.start + first * range.step,
+                                        range.start + end * range.step, range.step * by));
   }
   std::vector<Value> taken;
   for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken.push_back(seq->items[static_cast<size_t>(i)]);
@@ -206,7 +219,8 @@ std::optional<size_t> Cursor::length() const {
 }
 
 bool is_iterable(const Value& v) {
-  return v.is_undefined() || v.is_string() || as_seq(v) != nullptr || as_dict(v) != nullptr || has_shape(v, Shape::loop);
+  return v.is_undefined() || v.is_string() || as_seq(v) != nullptr || as_dict(v) != nullptr ||
+         has_shape(v, Shape::loop);
 }
 
 size_t length_of(Runtime& rt, const Value& v) {
@@ -219,7 +233,10 @@ size_t length_of(Runtime& rt, const Value& v) {
 std::vector<Value> to_vector(Runtime& rt, const Value& v) {
   std::vector<Value> items;
   Cursor cursor(rt, v);
-  for (Value item; cursor.next(item);) items.push_back(item);
+  for (Value item; cursor.next(item);) {
+    items.push_back(item);
+    if (items.size() % 1024 == 0) rt.check_memory(items.size() * sizeof(Value));
+  }
   return items;
 }
 

@@ -21,8 +21,24 @@ struct Node {
 };
 
 enum class ExprKind : uint8_t {
-  constant, name, sequence, dict, negative, positive, negation, arithmetic, logical, concat, compare, conditional,
-  attribute, item, slice, call, filter, test
+  constant,
+  name,
+  sequence,
+  dict,
+  negative,
+  positive,
+  negation,
+  arithmetic,
+  logical,
+  concat,
+  compare,
+  conditional,
+  attribute,
+  item,
+  slice,
+  call,
+  filter,
+  test
 };
 
 struct Expr : Node {
@@ -43,16 +59,28 @@ struct CallArgs {
   const Expr* star_star = nullptr;  // **kwargs
 };
 
-struct ConstantExpr : ExprOf<ExprKind::constant> { Value value; };
-struct NameExpr : ExprOf<ExprKind::name> { NameId name = 0; };
+struct ConstantExpr : ExprOf<ExprKind::constant> {
+  Value value;
+};
+struct NameExpr : ExprOf<ExprKind::name> {
+  NameId name = 0;
+};
 struct SequenceExpr : ExprOf<ExprKind::sequence> {
   bool tuple = false;
   std::vector<const Expr*> items;
 };
-struct DictExpr : ExprOf<ExprKind::dict> { std::vector<std::pair<const Expr*, const Expr*>> items; };
-struct NegativeExpr : ExprOf<ExprKind::negative> { const Expr* operand = nullptr; };
-struct PositiveExpr : ExprOf<ExprKind::positive> { const Expr* operand = nullptr; };
-struct NotExpr : ExprOf<ExprKind::negation> { const Expr* operand = nullptr; };
+struct DictExpr : ExprOf<ExprKind::dict> {
+  std::vector<std::pair<const Expr*, const Expr*>> items;
+};
+struct NegativeExpr : ExprOf<ExprKind::negative> {
+  const Expr* operand = nullptr;
+};
+struct PositiveExpr : ExprOf<ExprKind::positive> {
+  const Expr* operand = nullptr;
+};
+struct NotExpr : ExprOf<ExprKind::negation> {
+  const Expr* operand = nullptr;
+};
 struct ArithmeticExpr : ExprOf<ExprKind::arithmetic> {
   ArithmeticOp op = ArithmeticOp::add;
   const Expr* left = nullptr;
@@ -63,7 +91,9 @@ struct LogicalExpr : ExprOf<ExprKind::logical> {
   const Expr* left = nullptr;
   const Expr* right = nullptr;
 };
-struct ConcatExpr : ExprOf<ExprKind::concat> { std::vector<const Expr*> items; };
+struct ConcatExpr : ExprOf<ExprKind::concat> {
+  std::vector<const Expr*> items;
+};
 struct CompareExpr : ExprOf<ExprKind::compare> {
   const Expr* first = nullptr;
   std::vector<std::pair<CompareOp, const Expr*>> rest;
@@ -108,13 +138,25 @@ struct Target {
   enum class Form : uint8_t { name, attribute, tuple };
   Form form = Form::name;
   int line = 0;
-  NameId name = 0;      // also the namespace of an attribute
+  NameId name = 0;  // also the namespace of an attribute
   Value attribute;
   std::vector<Target> items;
 };
 
 enum class StmtKind : uint8_t {
-  text, output, branch, loop, set, set_block, scope, macro, call_block, filter_block, evaluate, leave, next
+  text,
+  output,
+  branch,
+  loop,
+  set,
+  set_block,
+  scope,
+  macro,
+  call_block,
+  filter_block,
+  evaluate,
+  leave,
+  next
 };
 
 struct Stmt : Node {
@@ -129,8 +171,12 @@ struct StmtOf : Stmt {
 
 using Body = std::vector<const Stmt*>;
 
-struct TextStmt : StmtOf<StmtKind::text> { std::string text; };
-struct OutputStmt : StmtOf<StmtKind::output> { const Expr* value = nullptr; };
+struct TextStmt : StmtOf<StmtKind::text> {
+  std::string text;
+};
+struct OutputStmt : StmtOf<StmtKind::output> {
+  const Expr* value = nullptr;
+};
 struct IfStmt : StmtOf<StmtKind::branch> {
   std::vector<std::pair<const Expr*, Body>> branches;
   Body otherwise;
@@ -140,7 +186,7 @@ struct ForStmt : StmtOf<StmtKind::loop> {
   const Expr* iterable = nullptr;
   const Expr* condition = nullptr;  // may be null
   bool recursive = false;
-  bool uses_loop = false;           // whether the body names `loop`
+  bool uses_loop = false;  // whether the body names `loop`
   Body body;
   Body otherwise;
 };
@@ -173,7 +219,9 @@ struct FilterBlockStmt : StmtOf<StmtKind::filter_block> {
   std::vector<const FilterExpr*> filters;
   Body body;
 };
-struct EvaluateStmt : StmtOf<StmtKind::evaluate> { const Expr* value = nullptr; };  // do
+struct EvaluateStmt : StmtOf<StmtKind::evaluate> {
+  const Expr* value = nullptr;
+};  // do
 struct BreakStmt : StmtOf<StmtKind::leave> {};
 struct ContinueStmt : StmtOf<StmtKind::next> {};
 
@@ -181,8 +229,8 @@ struct ContinueStmt : StmtOf<StmtKind::next> {};
 class Template {
  public:
   Body body;
-  std::vector<Value> names;               // NameId to its text
-  std::vector<const Builtin*> globals;    // NameId to the global function of that name, or null
+  std::vector<Value> names;             // NameId to its text
+  std::vector<const Builtin*> globals;  // NameId to the global function of that name, or null
   NameId loop_name = 0, caller_name = 0, varargs_name = 0, kwargs_name = 0;
 
   template <typename T>

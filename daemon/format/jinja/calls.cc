@@ -27,14 +27,17 @@ Value Interpreter::call(const Value& callee, Arguments& args) {
         const auto& function = *static_cast<const Function*>(callee.object());
         return call_builtin(*function.builtin, function.self, args);
       }
-      case Shape::macro: return call_macro(*static_cast<const Macro*>(callee.object()), args);
-      case Shape::loop: return call_loop(*static_cast<const Loop*>(callee.object()), args);
+      case Shape::macro:
+        return call_macro(*static_cast<const Macro*>(callee.object()), args);
+      case Shape::loop:
+        return call_loop(*static_cast<const Loop*>(callee.object()), args);
       case Shape::joiner: {
         auto& joiner = *static_cast<Joiner*>(callee.object());
         bind("joiner", "", args);
         return std::exchange(joiner.used, true) ? joiner.separator : text("");
       }
-      default: break;
+      default:
+        break;
     }
   }
   fail(std::string("'") + type_name(callee) + "' object is not callable");
@@ -83,14 +86,16 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& args) {
   Dict* rest = stmt.uses_kwargs ? dict() : nullptr;
   for (size_t i = 0; i < args.named.size(); ++i) {
     if (used[i]) continue;
-    if (rest == nullptr) fail("macro " + name + " takes no keyword argument '" + std::string(args.named[i].first.text()) + "'");
+    if (rest == nullptr)
+      fail("macro " + name + " takes no keyword argument '" + std::string(args.named[i].first.text()) + "'");
     rest->set(*this, args.named[i].first, args.named[i].second);
   }
   if (rest != nullptr) scope.scope()->set(source_.kwargs_name, Value::object(rest));
   if (stmt.uses_varargs) {
     const size_t from = std::min(count, args.positional.size());
-    scope.scope()->set(source_.varargs_name,
-                       tuple(std::vector<Value>(args.positional.begin() + static_cast<ptrdiff_t>(from), args.positional.end())));
+    scope.scope()->set(
+        source_.varargs_name,
+        tuple(std::vector<Value>(args.positional.begin() + static_cast<ptrdiff_t>(from), args.positional.end())));
   }
   Capture capture(*this);
   run(stmt.body);

@@ -1,6 +1,5 @@
-// Filters that lay text out: indent, truncate, wordwrap, center, format, xmlattr, filesizeformat.
+// Filters that lay text out: indent, truncate, wordwrap, center, format, xmlattr, pprint.
 #include <algorithm>
-#include <array>
 
 #include "daemon/format/jinja/access.h"
 #include "daemon/format/jinja/builtins.h"
@@ -30,7 +29,7 @@ Value indent(Runtime& rt, const Value& v, Arguments& args) {
   const bool first = args.has(1) && truth(args[1]);
   const bool blank = args.has(2) && truth(args[2]);
   const std::string text = std::string(v.text()) + "\n";
-  const auto lines = split_lines(text, false);
+  const auto lines = lines_of(rt, text, false);
   rt.check_text(text.size());
   rt.check_text(lines.size(), by.size());
   rt.spend(lines.size());
@@ -44,7 +43,6 @@ Value indent(Runtime& rt, const Value& v, Arguments& args) {
 }
 
 Value truncate(Runtime& rt, const Value& v, Arguments& args) {
-  const std::string_view text = text_argument(rt, "truncate", v);
   const int64_t length = args.has(0) ? integer_argument(rt, "truncate", args[0]) : 255;
   const bool kill_words = args.has(1) && truth(args[1]);
   const std::string_view end = args.has(2) ? text_argument(rt, "truncate", args[2]) : std::string_view("...");
@@ -52,9 +50,10 @@ Value truncate(Runtime& rt, const Value& v, Arguments& args) {
   const auto end_length = static_cast<int64_t>(count_points(end));
   if (length < end_length) rt.fail("truncate: the length is shorter than the end mark");
   if (leeway < 0) rt.fail("truncate: the leeway is negative");
-  if (static_cast<int64_t>(v.str()->points) <= length + std::min(leeway, INT64_MAX - length)) return v;
+  if (static_cast<int64_t>(length_of(rt, v)) <= length + std::min(leeway, INT64_MAX - length)) return v;
+  const std::string_view text = text_argument(rt, "truncate", v);
   std::string_view kept = text.substr(0, byte_of_point(text, static_cast<size_t>(length - end_length)));
-  if (!kill_words) kept = split_at_right(kept, " ", 1)[0];
+  if (!kill_words) kept = split_at_right(rt, kept, " ", 1)[0];
   return rt.text(std::string(kept).append(end), v.str()->markup);
 }
 
@@ -62,14 +61,18 @@ Value truncate(Runtime& rt, const Value& v, Arguments& args) {
 std::vector<std::u32string> wrap_chunks(const std::u32string& line, bool hyphens) {
   std::vector<std::u32string> chunks;
   size_t at = 0;
-  const auto letter = [&](size_t i) { return i < line.size() && is_word(line[i]) && !is_digit(line[i]) && line[i] != '_'; };
+  const auto letter = [&](size_t i) {
+    return i < line.size() && is_word(line[i]) && !is_digit(line[i]) && line[i] != '_';
+  };
   while (at < line.size()) {
     size_t end = at;
     const bool space = is_space(line[at]);
     while (end < line.size() && is_space(line[end]) == space) {
       ++end;
       // Behind a hyphen between letters a word may be broken.
-      if (!space && hyphens && line[end - 1] == '-' && end >= at + 3 && letter(end - 2) && letter(end - 3) && letter(end)) break;
+      if (!space && hyphens && line[end - 1] == '-' && end >= at + 3 && letter(end - 2) && letter(end - 3) &&
+          letter(end))
+        break;
     }
     chunks.push_back(line.substr(at, end - at));
     at = end;
@@ -77,7 +80,8 @@ std::vector<std::u32string> wrap_chunks(const std::u32string& line, bool hyphens
   return chunks;
 }
 
-void wrap_line(const std::u32string& line, size_t width, bool break_words, bool hyphens, std::vector<std::u32string>& out) {
+void wrap_line(const std::u32string& line, size_t width, bool break_words, bool hyphens,
+               std::vector<std::u32string>& out) {
   auto chunks = wrap_chunks(line, hyphens);
   std::reverse(chunks.begin(), chunks.end());
   const auto blank = [](const std::u32string& s) { return std::all_of(s.begin(), s.end(), is_space); };
@@ -121,7 +125,7 @@ Value wordwrap(Runtime& rt, const Value& v, Arguments& args) {
   rt.spend(text.size());
   std::string out;
   bool first_line = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  for (const std::string_view line : lines_of(rt, text, false)) {
     if (!first_line) out += with;
     first_line = false;
     std::vector<std::u32string> wrapped;
@@ -164,24 +168,6 @@ Value xml_attributes(Runtime& rt, const Value& v, Arguments& args) {
   return rt.text((space && !out.empty() ? " " : "") + out);
 }
 
-Value file_size(Runtime& rt, const Value& v, Arguments& args) {
-  if (!v.is_number()) rt.fail("filesizeformat needs a number");
-  const bool binary = args.has(0) && truth(args[0]);
-  const double base = binary ? 1024 : 1000;
-  const double bytes = v.as_real();
-  if (bytes == 1) return rt.text("1 Byte");
-  if (bytes < base) return rt.text(print_real(rt, std::trunc(bytes), 'f', 0) + " Bytes");
-  static constexpr std::array<char, 8> kPrefixes = {'k', 'M', 'G', 'T', 'P', 'E', 'Z', 'Y'};
-  double unit = base;
-  size_t i = 0;
-  do {
-    unit *= base;
-  } while (bytes >= unit && ++i < kPrefixes.size());
-  i = std::min(i, kPrefixes.size() - 1);
-  const std::string prefix = binary ? std::string(1, i == 0 ? 'K' : kPrefixes[i]) + "iB" : std::string(1, kPrefixes[i]) + "B";
-  return rt.text(print_real(rt, base * bytes / unit, 'f', 1) + " " + prefix);
-}
-
 constexpr Builtin kFilters[] = {
     {"indent", "width? first? blank?", indent},
     {"truncate", "length? killwords? end? leeway?", truncate},
@@ -194,7 +180,6 @@ constexpr Builtin kFilters[] = {
      }},
     {"format", "*", format_filter},
     {"xmlattr", "autospace?", xml_attributes},
-    {"filesizeformat", "binary?", file_size},
     {"pprint", "", [](Runtime& rt, const Value& v, Arguments&) { return rt.text(pretty(rt, v)); }},
 };
 

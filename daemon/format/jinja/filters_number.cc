@@ -1,5 +1,6 @@
-// Filters on numbers: abs, round, int, float.
+// Filters on numbers: abs, round, int, float, filesizeformat.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include "daemon/format/jinja/access.h"
 #include "daemon/format/jinja/builtins.h"
 #include "daemon/format/jinja/format_spec.h"
+#include "daemon/format/jinja/operators.h"
 #include "daemon/format/jinja/text.h"
 
 namespace ellm::format::jinja {
@@ -154,11 +156,33 @@ Value abs_filter(Runtime& rt, const Value& v, Arguments&) {
   return Value::integer(std::abs(v.as_integer()));
 }
 
+Value file_size(Runtime& rt, const Value& v, Arguments& args) {
+  if (v.is_undefined()) rt.fail_undefined(v);
+  const auto given = v.is_number() ? std::optional(v.as_real()) : v.is_string() ? parse_real(v.text()) : std::nullopt;
+  if (!given || !std::isfinite(*given)) rt.fail("filesizeformat needs a number");
+  const bool binary = args.has(0) && truth(args[0]);
+  const double base = binary ? 1024 : 1000;
+  const double bytes = *given;
+  if (bytes == 1) return rt.text("1 Byte");
+  if (bytes < base) return rt.text(print_real(rt, std::trunc(bytes), 'f', 0) + " Bytes");
+  static constexpr std::array<char, 8> kPrefixes = {'k', 'M', 'G', 'T', 'P', 'E', 'Z', 'Y'};
+  double unit = base;
+  size_t i = 0;
+  do {
+    unit *= base;
+  } while (bytes >= unit && ++i < kPrefixes.size());
+  i = std::min(i, kPrefixes.size() - 1);
+  const std::string prefix =
+      binary ? std::string(1, i == 0 ? 'K' : kPrefixes[i]) + "iB" : std::string(1, kPrefixes[i]) + "B";
+  return rt.text(print_real(rt, base * bytes / unit, 'f', 1) + " " + prefix);
+}
+
 constexpr Builtin kFilters[] = {
     {"abs", "", abs_filter},
     {"int", "default? base?", int_filter},
     {"float", "default?", float_filter},
     {"round", "precision? method?", round_filter},
+    {"filesizeformat", "binary?", file_size},
 };
 
 }  // namespace

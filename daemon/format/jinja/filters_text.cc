@@ -92,7 +92,7 @@ Value url_encode(Runtime& rt, const Value& v, Arguments&) {
   return rt.text(std::move(out));
 }
 
-std::string without_tags(std::string_view text) {
+std::string without_tags(Runtime& rt, std::string_view text) {
   std::string plain;
   for (size_t at = 0; at < text.size();) {
     const bool comment = text.substr(at).starts_with("<!--");
@@ -104,7 +104,7 @@ std::string without_tags(std::string_view text) {
     }
   }
   std::string out;
-  for (const std::string_view word : split_space(plain, -1, false)) out.append(out.empty() ? "" : " ").append(word);
+  for (const std::string_view word : split_space(rt, plain, -1, false)) out.append(out.empty() ? "" : " ").append(word);
   static constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
       {"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
   std::string result;
@@ -150,7 +150,7 @@ constexpr Builtin kFilters[] = {
     {"forceescape", "",
      [](Runtime& rt, const Value& v, Arguments&) { return rt.text(escape_html(rt, str_of(rt, v)), true); }},
     {"safe", "", [](Runtime& rt, const Value& v, Arguments&) { return rt.text(str_of(rt, v), true); }},
-    {"striptags", "", [](Runtime& rt, const Value& v, Arguments&) { return rt.text(without_tags(str_of(rt, v))); }},
+    {"striptags", "", [](Runtime& rt, const Value& v, Arguments&) { return rt.text(without_tags(rt, str_of(rt, v))); }},
     {"wordcount", "",
      [](Runtime& rt, const Value& v, Arguments&) {
        return Value::integer(static_cast<int64_t>(count_words(str_of(rt, v))));

@@ -40,12 +40,14 @@ bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 Spec read_spec(Runtime& rt, std::string_view text) {
   Spec spec;
   size_t at = 0;
+  bool filled = false;
   if (!text.empty()) {
     size_t second = 0;
     next_point(text, second);
     if (second < text.size() && is_align(text[second])) {
       spec.fill = std::string(text.substr(0, second));
       spec.align = text[second];
+      filled = true;
       at = second + 1;
     } else if (is_align(text[0])) {
       spec.align = text[at++];
@@ -58,9 +60,9 @@ Spec read_spec(Runtime& rt, std::string_view text) {
     spec.alternate = true;
     ++at;
   }
-  if (is('0') && spec.align == '\0') {
+  if (is('0') && !filled) {
     spec.fill = "0";
-    spec.align = '=';
+    if (spec.align == '\0') spec.align = '=';
   }
   spec.width = read_number(rt, text, at);
   if (is(',') || is('_')) spec.group = text[at++];
@@ -95,7 +97,8 @@ std::string finish_number(Runtime& rt, const Spec& spec, bool negative, const st
     if (spec.group != '\0' && spec.fill == "0") {
       // Zeros are grouped, too.
       std::string zeros = digits;
-      while (static_cast<int64_t>(head.size() + zeros.size()) < spec.width && static_cast<int64_t>(zeros.size()) < kMaxPrecision) {
+      while (static_cast<int64_t>(head.size() + zeros.size()) < spec.width &&
+             static_cast<int64_t>(zeros.size()) < kMaxPrecision) {
         std::erase(zeros, spec.group);
         zeros = grouped("0" + zeros, spec.group, every);
       }
@@ -159,17 +162,22 @@ std::string format_integer(Runtime& rt, int64_t value, const Spec& spec) {
   const uint64_t magnitude = value < 0 ? ~static_cast<uint64_t>(value) + 1 : static_cast<uint64_t>(value);
   const auto prefix = [&](const char* text) { return std::string(spec.alternate ? text : ""); };
   switch (spec.type) {
-    case 'b': return finish_number(rt, spec, value < 0, prefix("0b"), radix(magnitude, 2, false), 4);
-    case 'o': return finish_number(rt, spec, value < 0, prefix("0o"), radix(magnitude, 8, false), 4);
-    case 'x': return finish_number(rt, spec, value < 0, prefix("0x"), radix(magnitude, 16, false), 4);
-    case 'X': return finish_number(rt, spec, value < 0, prefix("0X"), radix(magnitude, 16, true), 4);
+    case 'b':
+      return finish_number(rt, spec, value < 0, prefix("0b"), radix(magnitude, 2, false), 4);
+    case 'o':
+      return finish_number(rt, spec, value < 0, prefix("0o"), radix(magnitude, 8, false), 4);
+    case 'x':
+      return finish_number(rt, spec, value < 0, prefix("0x"), radix(magnitude, 16, false), 4);
+    case 'X':
+      return finish_number(rt, spec, value < 0, prefix("0X"), radix(magnitude, 16, true), 4);
     case 'c': {
       if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) rt.fail("%c argument is no character");
       std::string out;
       append_point(out, static_cast<char32_t>(value));
       return padded(rt, out, spec.width, spec.align == '\0' ? '<' : spec.align, spec.fill);
     }
-    default: return finish_number(rt, spec, value < 0, "", std::to_string(magnitude), 3);
+    default:
+      return finish_number(rt, spec, value < 0, "", std::to_string(magnitude), 3);
   }
 }
 
@@ -251,7 +259,8 @@ class Formatter {
         at = stop;
       } else {
         const size_t close = name.find(']', at);
-        if (name[at] != '[' || close == name.npos) rt_.fail("invalid field '" + std::string(name) + "' in a format string");
+        if (name[at] != '[' || close == name.npos)
+          rt_.fail("invalid field '" + std::string(name) + "' in a format string");
         const std::string_view key = name.substr(at + 1, close - at - 1);
         value = get_item(rt_, value, number(key) ? Value::integer(*number(key)) : rt_.text(key));
         at = close + 1;

@@ -31,7 +31,8 @@ Value range(Runtime& rt, const Value&, Arguments& args) {
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
-    items.push_back(Value::integer(static_cast<int64_t>(static_cast<__int128>(start) + static_cast<__int128>(i) * step)));
+    items.push_back(
+        Value::integer(static_cast<int64_t>(static_cast<__int128>(start) + static_cast<__int128>(i) * step)));
   }
   return Value::object(rt.make<Range>(std::move(items), start, stop, step));
 }

@@ -29,18 +29,23 @@ Value Interpreter::from_json(const boost::json::value& json, int depth) {
   if (depth > limits().depth) fail("a variable is nested too deeply");
   spend(1);
   switch (json.kind()) {
-    case boost::json::kind::null: return Value::none();
-    case boost::json::kind::bool_: return Value::boolean(json.get_bool());
-    case boost::json::kind::int64: return Value::integer(json.get_int64());
+    case boost::json::kind::null:
+      return Value::none();
+    case boost::json::kind::bool_:
+      return Value::boolean(json.get_bool());
+    case boost::json::kind::int64:
+      return Value::integer(json.get_int64());
     case boost::json::kind::uint64:
       if (json.get_uint64() > INT64_MAX) {
         fail("a variable holds the integer " + std::to_string(json.get_uint64()) + ", which does not fit into 64 bits");
       }
       return Value::integer(static_cast<int64_t>(json.get_uint64()));
-    case boost::json::kind::double_: return Value::real(json.get_double());
+    case boost::json::kind::double_:
+      return Value::real(json.get_double());
     case boost::json::kind::string: {
       const auto& string = json.get_string();
-      if (!valid_utf8(std::string_view(string.data(), string.size()))) fail("a variable holds text that is not valid UTF-8");
+      if (!valid_utf8(std::string_view(string.data(), string.size())))
+        fail("a variable holds text that is not valid UTF-8");
       return text(std::string_view(string.data(), string.size()));
     }
     case boost::json::kind::array: {
@@ -49,7 +54,8 @@ Value Interpreter::from_json(const boost::json::value& json, int depth) {
       for (const auto& item : json.get_array()) items.push_back(from_json(item, depth + 1));
       return list(std::move(items));
     }
-    case boost::json::kind::object: break;
+    case boost::json::kind::object:
+      break;
   }
   Dict* result = dict();
   for (const auto& [name, value] : json.get_object()) {
@@ -113,27 +119,40 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       out_->append(text);
       return Flow::on;
     }
-    case StmtKind::output: write(eval(*static_cast<const OutputStmt&>(stmt).value)); return Flow::on;
-    case StmtKind::branch: return run_if(static_cast<const IfStmt&>(stmt));
-    case StmtKind::loop: return run_for(static_cast<const ForStmt&>(stmt));
+    case StmtKind::output:
+      write(eval(*static_cast<const OutputStmt&>(stmt).value));
+      return Flow::on;
+    case StmtKind::branch:
+      return run_if(static_cast<const IfStmt&>(stmt));
+    case StmtKind::loop:
+      return run_for(static_cast<const ForStmt&>(stmt));
     case StmtKind::set: {
       const auto& set = static_cast<const SetStmt&>(stmt);
       assign(set.target, eval(*set.value));
       return Flow::on;
     }
-    case StmtKind::set_block: return run_set_block(static_cast<const SetBlockStmt&>(stmt));
-    case StmtKind::scope: return run_scope(static_cast<const ScopeStmt&>(stmt));
+    case StmtKind::set_block:
+      return run_set_block(static_cast<const SetBlockStmt&>(stmt));
+    case StmtKind::scope:
+      return run_scope(static_cast<const ScopeStmt&>(stmt));
     case StmtKind::macro: {
       const auto& macro = static_cast<const MacroStmt&>(stmt);
       capture_scope();
       scope_->set(macro.name, Value::object(make<Macro>(&macro, scope_)));
       return Flow::on;
     }
-    case StmtKind::call_block: run_call_block(static_cast<const CallBlockStmt&>(stmt)); return Flow::on;
-    case StmtKind::filter_block: return run_filter_block(static_cast<const FilterBlockStmt&>(stmt));
-    case StmtKind::evaluate: eval(*static_cast<const EvaluateStmt&>(stmt).value); return Flow::on;
-    case StmtKind::leave: return Flow::leave;
-    case StmtKind::next: return Flow::next;
+    case StmtKind::call_block:
+      run_call_block(static_cast<const CallBlockStmt&>(stmt));
+      return Flow::on;
+    case StmtKind::filter_block:
+      return run_filter_block(static_cast<const FilterBlockStmt&>(stmt));
+    case StmtKind::evaluate:
+      eval(*static_cast<const EvaluateStmt&>(stmt).value);
+      return Flow::on;
+    case StmtKind::leave:
+      return Flow::leave;
+    case StmtKind::next:
+      return Flow::next;
   }
   return Flow::on;
 }
@@ -172,15 +191,16 @@ Interpreter::Flow Interpreter::loop_over(const ForStmt& stmt, const Value& itera
       if (loop != nullptr) loop->finish();
     }
   } const finish{loop};
-  bool any = false;
+  bool any = false;  // as in Jinja, an iteration that a break or continue cut short does not count
   {
     const ScopeGuard scope(*this, outer);
     for (Value item; loop != nullptr ? loop->advance(item) : pull(item);) {
-      any = true;
       scope.scope()->variables.clear();
       if (loop != nullptr) scope.scope()->set(source_.loop_name, Value::object(loop));
       assign(stmt.target, item);
-      if (run(stmt.body) == Flow::leave) break;
+      const Flow flow = run(stmt.body);
+      any = any || flow == Flow::on;
+      if (flow == Flow::leave) break;
     }
   }
   if (any || stmt.otherwise.empty()) return Flow::on;
@@ -227,8 +247,12 @@ Value Interpreter::filtered(const std::vector<const FilterExpr*>& filters, Value
 
 void Interpreter::assign(const Target& target, const Value& value) {
   switch (target.form) {
-    case Target::Form::name: scope_->set(target.name, value); break;
-    case Target::Form::tuple: unpack(target, value); break;
+    case Target::Form::name:
+      scope_->set(target.name, value);
+      break;
+    case Target::Form::tuple:
+      unpack(target, value);
+      break;
     case Target::Form::attribute: {
       const Value space = eval_name(target.name);
       if (!has_shape(space, Shape::space)) fail("cannot assign an attribute of what is no namespace object");
@@ -243,7 +267,8 @@ void Interpreter::unpack(const Target& target, const Value& value) {
   const std::vector<Value> values = to_vector(*this, value);
   const size_t wanted = target.items.size();
   if (values.size() < wanted) {
-    fail("not enough values to unpack (expected " + std::to_string(wanted) + ", got " + std::to_string(values.size()) + ")");
+    fail("not enough values to unpack (expected " + std::to_string(wanted) + ", got " + std::to_string(values.size()) +
+         ")");
   }
   if (values.size() > wanted) fail("too many values to unpack (expected " + std::to_string(wanted) + ")");
   for (size_t i = 0; i < wanted; ++i) assign(target.items[i], values[i]);

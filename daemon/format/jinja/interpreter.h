@@ -142,7 +142,9 @@ class Interpreter final : public Runtime {
 /// A scope for as long as it lives; scopes that no macro refers to are used again.
 class Interpreter::ScopeGuard {
  public:
-  ScopeGuard(Interpreter& in, Scope* parent) : in_(in), outer_(in.scope_), scope_(in.new_scope(parent)) { in_.scope_ = scope_; }
+  ScopeGuard(Interpreter& in, Scope* parent) : in_(in), outer_(in.scope_), scope_(in.new_scope(parent)) {
+    in_.scope_ = scope_;
+  }
   ~ScopeGuard() {
     in_.scope_ = outer_;
     if (scope_->captured) return;

@@ -1,4 +1,5 @@
-// tojson as transformers defines it: json.dumps with ensure_ascii, indent, separators and sort_keys, nothing HTML-escaped.
+// tojson as transformers defines it: json.dumps with ensure_ascii, indent, separators and sort_keys, nothing
+// HTML-escaped.
 #include <algorithm>
 #include <cmath>
 
@@ -40,19 +41,32 @@ class JsonWriter {
     rt_.spend(1);
     rt_.check_text(out.size());
     switch (v.kind()) {
-      case Kind::none: out += "null"; return;
-      case Kind::boolean: out += v.as_integer() != 0 ? "true" : "false"; return;
-      case Kind::integer: out += std::to_string(v.as_integer()); return;
-      case Kind::real: out += real(v.as_real()); return;
-      case Kind::string: string(v.text()); return;
-      default: break;
+      case Kind::none:
+        out += "null";
+        return;
+      case Kind::boolean:
+        out += v.as_integer() != 0 ? "true" : "false";
+        return;
+      case Kind::integer:
+        out += std::to_string(v.as_integer());
+        return;
+      case Kind::real:
+        out += real(v.as_real());
+        return;
+      case Kind::string:
+        string(v.text());
+        return;
+      default:
+        break;
     }
     const bool array = has_shape(v, Shape::list) || has_shape(v, Shape::tuple);
     if (!array && as_dict(v) == nullptr) {
-      if (v.is_undefined()) rt_.fail(std::string("tojson: Object of type Undefined is not JSON serializable") + reason(v));
+      if (v.is_undefined())
+        rt_.fail(std::string("tojson: Object of type Undefined is not JSON serializable") + reason(v));
       rt_.fail(std::string("tojson: Object of type ") + type_name(v) + " is not JSON serializable");
     }
-    if (std::find(active_.begin(), active_.end(), v.object()) != active_.end()) rt_.fail("tojson: circular reference detected");
+    if (std::find(active_.begin(), active_.end(), v.object()) != active_.end())
+      rt_.fail("tojson: circular reference detected");
     const Runtime::Level level(rt_);
     active_.push_back(v.object());
     if (array) {
@@ -104,12 +118,18 @@ class JsonWriter {
 
   std::string key_of(const Value& key) {
     switch (key.kind()) {
-      case Kind::none: return "null";
-      case Kind::boolean: return key.as_integer() != 0 ? "true" : "false";
-      case Kind::integer: return std::to_string(key.as_integer());
-      case Kind::real: return real(key.as_real());
-      case Kind::string: return key.str()->text;
-      default: rt_.fail(std::string("tojson: keys must be str, int, float, bool or None, not ") + type_name(key));
+      case Kind::none:
+        return "null";
+      case Kind::boolean:
+        return key.as_integer() != 0 ? "true" : "false";
+      case Kind::integer:
+        return std::to_string(key.as_integer());
+      case Kind::real:
+        return real(key.as_real());
+      case Kind::string:
+        return key.str()->text;
+      default:
+        rt_.fail(std::string("tojson: keys must be str, int, float, bool or None, not ") + type_name(key));
     }
   }
 
@@ -151,11 +171,7 @@ class JsonWriter {
         out += '\\';
         out += kTo[simple];
       } else if (c < 0x20 || (ascii_ && c > 0x7E && c < 0x10000)) {
-        if (c == 0x7F) {
-          out += '\x7f';
-        } else {
-          hex4(c);
-        }
+        hex4(c);
       } else if (ascii_ && c >= 0x10000) {
         hex4(0xD800 + ((c - 0x10000) >> 10));
         hex4(0xDC00 + ((c - 0x10000) & 0x3FF));

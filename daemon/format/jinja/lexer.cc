@@ -310,7 +310,8 @@ class Lexer {
         ++i;
       } else if (c >= '0' && c <= '7') {
         char32_t point = 0;
-        for (int k = 0; k < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7'; ++k) point = point * 8 + (text[i++] - '0');
+        for (int k = 0; k < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7'; ++k)
+          point = point * 8 + (text[i++] - '0');
         append_point(out, point);
       } else if (c == 'x' || c == 'u' || c == 'U') {
         append_point(out, hexadecimal(text, i + 1, c == 'x' ? 2 : c == 'u' ? 4 : 8));
@@ -349,12 +350,18 @@ std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(
 
 std::string describe(const Token& token) {
   switch (token.type) {
-    case TokenType::end: return "end of template";
-    case TokenType::data: return "template data";
-    case TokenType::block_end: return "end of statement block";
-    case TokenType::variable_end: return "end of print statement";
-    case TokenType::string: return "a string";
-    default: return "'" + token.text + "'";
+    case TokenType::end:
+      return "end of template";
+    case TokenType::data:
+      return "template data";
+    case TokenType::block_end:
+      return "end of statement block";
+    case TokenType::variable_end:
+      return "end of print statement";
+    case TokenType::string:
+      return "a string";
+    default:
+      return "'" + token.text + "'";
   }
 }
 

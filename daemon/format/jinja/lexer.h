@@ -7,8 +7,16 @@
 namespace ellm::format::jinja {
 
 enum class TokenType : unsigned char {
-  data, block_begin, block_end, variable_begin, variable_end,
-  name, string, integer, real, sign,  // a sign is an operator or bracket
+  data,
+  block_begin,
+  block_end,
+  variable_begin,
+  variable_end,
+  name,
+  string,
+  integer,
+  real,
+  sign,  // a sign is an operator or bracket
   end
 };
 

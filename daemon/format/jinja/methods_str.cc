@@ -160,10 +160,10 @@ Value identifier(Runtime&, const Value& self, Arguments&) {
 }
 
 constexpr Builtin kPredicates[] = {
-    {"isdigit", "", all<is_digit>},     {"isdecimal", "", all<is_decimal>}, {"isnumeric", "", all<is_numeric>},
-    {"isalpha", "", all<is_alpha>},     {"isalnum", "", all<is_alnum>},     {"isspace", "", all<is_space>},
-    {"isupper", "", cased<true>},       {"islower", "", cased<false>},      {"istitle", "", title_cased},
-    {"isascii", "", ascii_only},        {"isprintable", "", printable},     {"isidentifier", "", identifier},
+    {"isdigit", "", all<is_digit>}, {"isdecimal", "", all<is_decimal>}, {"isnumeric", "", all<is_numeric>},
+    {"isalpha", "", all<is_alpha>}, {"isalnum", "", all<is_alnum>},     {"isspace", "", all<is_space>},
+    {"isupper", "", cased<true>},   {"islower", "", cased<false>},      {"istitle", "", title_cased},
+    {"isascii", "", ascii_only},    {"isprintable", "", printable},     {"isidentifier", "", identifier},
 };
 
 }  // namespace

@@ -105,10 +105,12 @@ template <bool Right>
 Value split(Runtime& rt, const Value& self, Arguments& args) {
   const int64_t limit = args.has(1) ? integer_argument(rt, "split", args[1]) : -1;
   rt.spend_text(self.text().size());
-  if (!args.has(0) || args[0].is_none()) return parts_list(rt, self, split_space(self.text(), limit, Right));
+  if (!args.has(0) || args[0].is_none()) return parts_list(rt, self, split_space(rt, self.text(), limit, Right));
   const std::string_view separator = text_argument(rt, "split", args[0]);
   if (separator.empty()) rt.fail("empty separator");
-  return parts_list(rt, self, Right ? split_at_right(self.text(), separator, limit) : split_at(self.text(), separator, limit));
+  return parts_list(
+      rt, self,
+      Right ? split_at_right(rt, self.text(), separator, limit) : split_at(rt, self.text(), separator, limit));
 }
 
 template <bool Right>
@@ -127,7 +129,7 @@ Value partition(Runtime& rt, const Value& self, Arguments& args) {
 }
 
 Value split_lines_method(Runtime& rt, const Value& self, Arguments& args) {
-  return parts_list(rt, self, split_lines(self.text(), args.has(0) && truth(args[0])));
+  return parts_list(rt, self, lines_of(rt, self.text(), args.has(0) && truth(args[0])));
 }
 
 Value join(Runtime& rt, const Value& self, Arguments& args) {

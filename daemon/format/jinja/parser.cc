@@ -238,6 +238,9 @@ void Parser::parse_macro_body(MacroStmt& macro, std::string_view end) {
   const int outer_loops = std::exchange(loops_, 0);
   macro.body = parse_block_to(end);
   loops_ = outer_loops;
+  for (const auto& [name, value] : macro.parameters) {
+    if (name == caller_ && value == nullptr) fail("the parameter 'caller' of a macro needs a default");
+  }
   macro.uses_caller = references_[caller_] != callers;
   macro.uses_varargs = references_[varargs_] != varargs;
   macro.uses_kwargs = references_[kwargs_] != kwargs;
@@ -326,7 +329,8 @@ void Parser::parse_print(Body& body) {
 NameId Parser::parse_target_name() {
   const std::string& name = current().text;
   static constexpr std::string_view kReserved[] = {"true", "True", "false", "False", "none", "None"};
-  if (current().type == TokenType::name && std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved)) {
+  if (current().type == TokenType::name &&
+      std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved)) {
     fail("can't assign to '" + name + "'");
   }
   return out_.intern(expect_any_name());

@@ -12,7 +12,8 @@ namespace ellm::format::jinja {
 class Parser {
  public:
   Parser(std::vector<Token> tokens, const TemplateLimits& limits, Template& out);
-  /// Statements up to one of `ends` (the names of tags; none: the end of the template). The end tag's name is current then.
+  /// Statements up to one of `ends` (the names of tags; none: the end of the template). The end tag's name is current
+  /// then.
   Body parse_body(std::initializer_list<std::string_view> ends);
 
  private:
@@ -99,7 +100,7 @@ class Parser {
   Template& out_;
   const int max_depth_;
   int depth_ = 0;
-  int loops_ = 0;  // that a break would leave
+  int loops_ = 0;                     // that a break would leave
   std::vector<uint32_t> references_;  // how often each name has been read so far
   NameId loop_, caller_, varargs_, kwargs_;
 };

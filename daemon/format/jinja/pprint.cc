@@ -1,4 +1,5 @@
-// Layout of pprint: what fits into 80 columns stays on its line; dicts are sorted by key; long texts are split at spaces.
+// Layout of pprint: what fits into 80 columns stays on its line; dicts are sorted by key; long texts are split at
+// spaces.
 #include "daemon/format/jinja/pprint.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include "daemon/format/jinja/operators.h"
 #include "daemon/format/jinja/print.h"
 #include "daemon/format/jinja/text.h"
+#include "daemon/format/jinja/text_ops.h"
 
 namespace ellm::format::jinja {
 
@@ -130,7 +132,7 @@ class Pretty {
       ++allowance;
     }
     std::vector<std::string> chunks;
-    const auto lines = split_lines(v.text(), true);
+    const auto lines = lines_of(rt_, v.text(), true);
     for (size_t i = 0; i < lines.size(); ++i) {
       const bool last_line = i + 1 == lines.size();
       const std::string line = quoted(lines[i]);

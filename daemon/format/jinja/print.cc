@@ -22,18 +22,31 @@ class Printer {
     rt_.spend(1);
     rt_.check_text(out_.size());
     switch (v.kind()) {
-      case Kind::missing: break;
-      case Kind::undefined: out_ += "Undefined"; break;
-      case Kind::none: out_ += "None"; break;
-      case Kind::boolean: out_ += v.as_integer() != 0 ? "True" : "False"; break;
-      case Kind::integer: out_ += std::to_string(v.as_integer()); break;
-      case Kind::real: out_ += repr_real(v.as_real()); break;
+      case Kind::missing:
+        break;
+      case Kind::undefined:
+        out_ += "Undefined";
+        break;
+      case Kind::none:
+        out_ += "None";
+        break;
+      case Kind::boolean:
+        out_ += v.as_integer() != 0 ? "True" : "False";
+        break;
+      case Kind::integer:
+        out_ += std::to_string(v.as_integer());
+        break;
+      case Kind::real:
+        out_ += repr_real(v.as_real());
+        break;
       case Kind::string:
         if (v.str()->markup) out_ += "Markup(";
         quoted(v.text());
         if (v.str()->markup) out_ += ')';
         break;
-      case Kind::object: object(*v.object()); break;
+      case Kind::object:
+        object(*v.object());
+        break;
     }
   }
 
@@ -67,7 +80,9 @@ class Printer {
         items(seq.items);
         out_ += seq.items.size() == 1 ? ",)" : ")";
         break;
-      case Shape::generator: out_ += "<generator>"; break;
+      case Shape::generator:
+        out_ += "<generator>";
+        break;
       case Shape::range: {
         const auto& range = static_cast<const Range&>(seq);
         out_ += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
@@ -98,7 +113,9 @@ class Printer {
 
   void other(const Object& object) {
     switch (object.shape) {
-      case Shape::dict: dict(static_cast<const Dict&>(object)); break;
+      case Shape::dict:
+        dict(static_cast<const Dict&>(object));
+        break;
       case Shape::space:
         out_ += "<Namespace ";
         dict(static_cast<const Dict&>(object));
@@ -126,8 +143,12 @@ class Printer {
         out_ += "<LoopContext " + std::to_string(loop.index0() + 1) + "/" + std::to_string(loop.length(rt_)) + ">";
         break;
       }
-      case Shape::cycler: out_ += "<Cycler>"; break;
-      default: out_ += "<Joiner>"; break;
+      case Shape::cycler:
+        out_ += "<Cycler>";
+        break;
+      default:
+        out_ += "<Joiner>";
+        break;
     }
   }
 
@@ -173,7 +194,8 @@ std::string repr_real(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::array<char, 40> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
   const std::string_view text(buffer.data(), static_cast<size_t>(end - buffer.data()));
   const size_t e = text.find('e');
   const int exponent = std::stoi(std::string(text.substr(e + 1)));
@@ -191,7 +213,8 @@ std::string repr_real(double value) {
   }
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  return out + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." + digits.substr(static_cast<size_t>(exponent) + 1);
+  return out + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
+         digits.substr(static_cast<size_t>(exponent) + 1);
 }
 
 void append_repr(Runtime& rt, std::string& out, const Value& v) {
@@ -229,12 +252,23 @@ std::string escape_html(Runtime& rt, std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;

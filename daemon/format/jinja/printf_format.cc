@@ -15,7 +15,9 @@ class Printf {
   Printf(Runtime& rt, const Value& format, const Value& values)
       : rt_(rt), text_(format.text()), markup_(format.str()->markup), values_(values), tuple_(as_seq(values)) {
     if (tuple_ != nullptr && tuple_->shape != Shape::tuple) tuple_ = nullptr;
-    mapping_ = values.is_object() && tuple_ == nullptr;
+    // What has [] counts as a mapping, which need not be used up.
+    mapping_ = values.is_undefined() || as_dict(values) != nullptr || has_shape(values, Shape::list) ||
+               has_shape(values, Shape::range);
   }
 
   std::string run() {
@@ -112,14 +114,17 @@ class Printf {
         if (markup_ && !(value.is_string() && value.str()->markup)) return string(escape_html(rt_, str_of(rt_, value)));
         return string(str_of(rt_, value));
       case 'r':
-      case 'a': return string(repr_of(rt_, value));
-      case 'c': return character(value);
+      case 'a':
+        return string(repr_of(rt_, value));
+      case 'c':
+        return character(value);
       case 'd':
       case 'i':
       case 'u':
       case 'x':
       case 'X':
-      case 'o': return integer(type, value);
+      case 'o':
+        return integer(type, value);
       case 'e':
       case 'E':
       case 'f':
@@ -133,7 +138,8 @@ class Printf {
         if (!std::isfinite(real) && type == 'F') digits = upper(digits);
         return number(std::signbit(real) && !std::isnan(real), "", std::move(digits));
       }
-      default: rt_.fail(std::string("unsupported format character '") + type + "'");
+      default:
+        rt_.fail(std::string("unsupported format character '") + type + "'");
     }
   }
 
@@ -164,8 +170,8 @@ class Printf {
       if (!(std::fabs(real) < 9.2e18)) rt_.fail("a float does not fit into an integer");
       whole = static_cast<int64_t>(real);
     } else if (!value.is_integral()) {
-      rt_.fail(std::string("%") + type + " format: " + (decimal ? "a real number" : "an integer") + " is required, not " +
-               type_name(value));
+      rt_.fail(std::string("%") + type + " format: " + (decimal ? "a real number" : "an integer") +
+               " is required, not " + type_name(value));
     }
     const uint64_t magnitude = whole < 0 ? ~static_cast<uint64_t>(whole) + 1 : static_cast<uint64_t>(whole);
     char buffer[32];

@@ -23,11 +23,16 @@ void Runtime::fail_undefined(const Value& undefined) const {
   const TypeCode of = undefined.absent_of();
   const std::string owner = of == TypeCode::none ? "None" : std::string(type_name(of)) + " object";
   switch (undefined.absence()) {
-    case Absence::variable: fail("'" + name + "' is undefined");
-    case Absence::attribute: fail("'" + owner + "' has no attribute '" + name + "'");
-    case Absence::element: fail(owner + " has no element " + name);
-    case Absence::parameter: fail("parameter '" + name + "' was not provided");
-    case Absence::hint: break;
+    case Absence::variable:
+      fail("'" + name + "' is undefined");
+    case Absence::attribute:
+      fail("'" + owner + "' has no attribute '" + name + "'");
+    case Absence::element:
+      fail(owner + " has no element " + name);
+    case Absence::parameter:
+      fail("parameter '" + name + "' was not provided");
+    case Absence::hint:
+      break;
   }
   fail(name);
 }
@@ -53,10 +58,14 @@ void Runtime::check_text(size_t count, size_t each) const {
   check_text(count * each);
 }
 
-void Runtime::keep_bytes(size_t bytes) {
+void Runtime::check_memory(size_t bytes) const {
   if (bytes > limits_.memory_bytes - bytes_held_) {
     fail("the template's values take more than the limit of " + std::to_string(limits_.memory_bytes) + " bytes");
   }
+}
+
+void Runtime::keep_bytes(size_t bytes) {
+  check_memory(bytes);
   bytes_held_ += bytes;
 }
 

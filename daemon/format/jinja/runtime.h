@@ -45,13 +45,17 @@ class Runtime {
   void check_text(size_t count, size_t each) const;
   /// Memory that this render holds from now on (strings give theirs back, objects at the end).
   void keep_bytes(size_t bytes);
+  /// Fails where keep_bytes(bytes) would.
+  void check_memory(size_t bytes) const;
   void release_bytes(size_t bytes) noexcept { bytes_held_ -= bytes; }
 
   Value text(std::string text, bool markup = false);
   Value text(std::string_view text) { return this->text(std::string(text)); }
   Value text(const char* text) { return this->text(std::string(text)); }
   /// Text of the kind of `like`: Markup stays Markup.
-  Value text_like(const Value& like, std::string_view text) { return this->text(std::string(text), like.str()->markup); }
+  Value text_like(const Value& like, std::string_view text) {
+    return this->text(std::string(text), like.str()->markup);
+  }
   Value seq(Shape shape, std::vector<Value> items);
   Value list(std::vector<Value> items) { return seq(Shape::list, std::move(items)); }
   Value tuple(std::vector<Value> items) { return seq(Shape::tuple, std::move(items)); }
@@ -66,8 +70,8 @@ class Runtime {
     return raw;
   }
 
-  /// Orders the arguments by `parameters` ("old new count?": names, '?' behind those that may be missing; "*" leaves all
-  /// as they are). Afterwards positional has one value for each, Kind::missing where not given.
+  /// Orders the arguments by `parameters` ("old new count?": names, '?' behind those that may be missing; "*" leaves
+  /// all as they are). Afterwards positional has one value for each, Kind::missing where not given.
   void bind(std::string_view function, std::string_view parameters, Arguments& arguments) const;
   Value call_builtin(const Builtin& builtin, const Value& self, Arguments& arguments);
   virtual Value call(const Value& callee, Arguments& arguments) = 0;

@@ -78,16 +78,24 @@ constexpr Builtin kTests[] = {
      [](Runtime& rt, const Value& v, Arguments&) {
        return Value::boolean(equal(rt, arithmetic(rt, ArithmeticOp::modulo, v, Value::integer(2)), Value::integer(1)));
      }},
-    {"even", "", [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(divisible(rt, v, Value::integer(2))); }},
-    {"divisibleby", "num", [](Runtime& rt, const Value& v, Arguments& args) { return Value::boolean(divisible(rt, v, args[0])); }},
-    {"upper", "", [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), true)); }},
-    {"lower", "", [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), false)); }},
+    {"even", "",
+     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(divisible(rt, v, Value::integer(2))); }},
+    {"divisibleby", "num",
+     [](Runtime& rt, const Value& v, Arguments& args) { return Value::boolean(divisible(rt, v, args[0])); }},
+    {"upper", "",
+     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), true)); }},
+    {"lower", "",
+     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), false)); }},
     {"sameas", "other", [](Runtime&, const Value& v, Arguments& args) { return Value::boolean(same(v, args[0])); }},
     {"in", "seq", compared<CompareOp::in>},
     {"filter", "",
-     [](Runtime&, const Value& v, Arguments&) { return Value::boolean(v.is_string() && find_filter(v.text()) != nullptr); }},
+     [](Runtime&, const Value& v, Arguments&) {
+       return Value::boolean(v.is_string() && find_filter(v.text()) != nullptr);
+     }},
     {"test", "",
-     [](Runtime&, const Value& v, Arguments&) { return Value::boolean(v.is_string() && find_test(v.text()) != nullptr); }},
+     [](Runtime&, const Value& v, Arguments&) {
+       return Value::boolean(v.is_string() && find_test(v.text()) != nullptr);
+     }},
     {"==", "other", compared<CompareOp::eq>},
     {"eq", "other", compared<CompareOp::eq>},
     {"equalto", "other", compared<CompareOp::eq>},

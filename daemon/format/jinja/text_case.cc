@@ -1,4 +1,5 @@
-// Case mapping with Unicode's unconditional special cases (SpecialCasing.txt), which utf8proc leaves out, and the final sigma.
+// Case mapping with Unicode's unconditional special cases (SpecialCasing.txt), which utf8proc leaves out, and the final
+// sigma.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -100,8 +101,10 @@ bool case_ignorable(char32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
   }
 }
 

@@ -14,7 +14,16 @@ namespace {
 
 constexpr auto kNone = std::string_view::npos;
 
-uint64_t limit_of(int64_t limit) { return limit < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(limit); }
+uint64_t limit_of(int64_t limit) {
+  return limit < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(limit);
+}
+
+/// One more part, as long as there is memory for all of them as strings.
+void add_part(Runtime& rt, std::vector<std::string_view>& parts, std::string_view part) {
+  parts.push_back(part);
+  rt.spend(1);
+  if (parts.size() % 1024 == 0) rt.check_memory(parts.size() * sizeof(Str));
+}
 
 /// The empty text stands between all characters.
 std::string interleave(Runtime& rt, std::string_view text, std::string_view with, uint64_t limit) {
@@ -36,7 +45,8 @@ std::string interleave(Runtime& rt, std::string_view text, std::string_view with
 
 }  // namespace
 
-std::string replace_text(Runtime& rt, std::string_view text, std::string_view old, std::string_view with, int64_t count) {
+std::string replace_text(Runtime& rt, std::string_view text, std::string_view old, std::string_view with,
+                         int64_t count) {
   const uint64_t limit = limit_of(count);
   if (old.empty()) return interleave(rt, text, with, limit);
   rt.spend_text(text.size());
@@ -56,7 +66,7 @@ std::string replace_text(Runtime& rt, std::string_view text, std::string_view ol
   return out.append(text.substr(begin));
 }
 
-std::vector<std::string_view> split_space(std::string_view text, int64_t limit, bool right) {
+std::vector<std::string_view> split_space(Runtime& rt, std::string_view text, int64_t limit, bool right) {
   std::vector<std::string_view> parts;
   uint64_t splits = limit_of(limit);
   const auto space_at = [](std::string_view t, size_t& at) { return is_space(next_point(t, at)); };
@@ -75,7 +85,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t limit, 
         if (space_at(text, at)) break;
         begin = previous;
       }
-      parts.push_back(text.substr(begin));
+      add_part(rt, parts, text.substr(begin));
       text = strip(text.substr(0, begin), Side::right);
     }
     std::reverse(parts.begin(), parts.end());
@@ -94,35 +104,44 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t limit, 
       if (space_at(text, at)) break;
       end = at;
     }
-    parts.push_back(text.substr(0, end));
+    add_part(rt, parts, text.substr(0, end));
     text = strip(text.substr(end), Side::left);
   }
   return parts;
 }
 
-std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t limit) {
+std::vector<std::string_view> split_at(Runtime& rt, std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
   for (uint64_t splits = limit_of(limit); splits != 0; --splits) {
     const size_t at = find_text(text, separator, begin);
     if (at == kNone) break;
-    parts.push_back(text.substr(begin, at - begin));
+    add_part(rt, parts, text.substr(begin, at - begin));
     begin = at + separator.size();
   }
   parts.push_back(text.substr(begin));
   return parts;
 }
 
-std::vector<std::string_view> split_at_right(std::string_view text, std::string_view separator, int64_t limit) {
+std::vector<std::string_view> split_at_right(Runtime& rt, std::string_view text, std::string_view separator,
+                                             int64_t limit) {
   const std::string turned(text.rbegin(), text.rend());
   const std::string turned_separator(separator.rbegin(), separator.rend());
   std::vector<std::string_view> parts;
-  for (const std::string_view part : split_at(turned, turned_separator, limit)) {
+  for (const std::string_view part : split_at(rt, turned, turned_separator, limit)) {
     const auto from = static_cast<size_t>(part.data() - turned.data());
     parts.push_back(text.substr(text.size() - from - part.size(), part.size()));
   }
   std::reverse(parts.begin(), parts.end());
   return parts;
+}
+
+std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, bool keep_ends) {
+  rt.spend_text(text.size());
+  // At most this many: the last bytes of all line breaks.
+  const auto breaks = [](char c) { return std::string_view("\n\r\v\f\x1c\x1d\x1e\x85\xa8\xa9").find(c) != kNone; };
+  rt.check_memory(static_cast<size_t>(std::count_if(text.begin(), text.end(), breaks)) * sizeof(Str));
+  return split_lines(text, keep_ends);
 }
 
 std::string centered(Runtime& rt, std::string_view text, int64_t width, std::string_view fill) {
@@ -134,10 +153,10 @@ std::string centered(Runtime& rt, std::string_view text, int64_t width, std::str
 }
 
 std::string_view strip_argument(Runtime& rt, std::string_view text, Side side, const Arguments& args) {
-  rt.spend_text(text.size());
+  rt.spend(text.size() / 8);
   if (!args.has(0) || args[0].is_none()) return strip(text, side);
   std::u32string chars = to_points(text_argument(rt, "strip", args[0]));
-  rt.spend(chars.size() / 8);
+  rt.spend(chars.size());
   std::sort(chars.begin(), chars.end());
   return strip(text, side, &chars);
 }

@@ -19,21 +19,29 @@ void destroy_str(Str* str) noexcept {
 
 const char* type_name(TypeCode code) {
   static constexpr const char* kNames[] = {
-      "Undefined",  "NoneType",    "bool",  "int",  "float",     "str",      "Markup", "list",  "tuple",       "generator", "dict_items",
-      "dict_keys",  "dict_values", "range", "dict", "Namespace", "function", "method", "Macro", "LoopContext", "Cycler",    "Joiner"};
+      "Undefined", "NoneType",  "bool",       "int",         "float",       "str",   "Markup", "list",
+      "tuple",     "generator", "dict_items", "dict_keys",   "dict_values", "range", "dict",   "Namespace",
+      "function",  "method",    "Macro",      "LoopContext", "Cycler",      "Joiner"};
   return kNames[static_cast<size_t>(code)];
 }
 
 TypeCode type_code(const Value& v) {
   switch (v.kind()) {
     case Kind::missing:
-    case Kind::undefined: return TypeCode::undefined;
-    case Kind::none: return TypeCode::none;
-    case Kind::boolean: return TypeCode::boolean;
-    case Kind::integer: return TypeCode::integer;
-    case Kind::real: return TypeCode::real;
-    case Kind::string: return v.str()->markup ? TypeCode::markup : TypeCode::string;
-    case Kind::object: break;
+    case Kind::undefined:
+      return TypeCode::undefined;
+    case Kind::none:
+      return TypeCode::none;
+    case Kind::boolean:
+      return TypeCode::boolean;
+    case Kind::integer:
+      return TypeCode::integer;
+    case Kind::real:
+      return TypeCode::real;
+    case Kind::string:
+      return v.str()->markup ? TypeCode::markup : TypeCode::string;
+    case Kind::object:
+      break;
   }
   // Shapes stand in the same order as the codes from list on.
   return static_cast<TypeCode>(static_cast<int>(TypeCode::list) + static_cast<int>(v.object()->shape));

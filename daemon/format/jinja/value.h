@@ -1,6 +1,7 @@
 // The values of a template, as Python has them. Strings are counted and immutable; containers and functions ("objects")
 // live as long as the render that made them and die with it, so cycles and deep nesting need no care.
-// A render belongs to one thread. Constants of a template are shared by all renders: strings without owner, never counted.
+// A render belongs to one thread. Constants of a template are shared by all renders: strings without owner, never
+// counted.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +22,7 @@ struct Str {
   size_t points = 0;         // code points
   Runtime* owner = nullptr;  // the render that is charged for it
   uint32_t refs = 0;
-  bool markup = false;       // markupsafe's Markup: what is joined to it gets escaped
+  bool markup = false;  // markupsafe's Markup: what is joined to it gets escaped
 
   bool ascii() const { return points == text.size(); }
 };
@@ -36,8 +37,28 @@ enum class Absence : uint8_t { variable, attribute, element, parameter, hint };
 
 /// The names that Python has for the types, for messages.
 enum class TypeCode : uint8_t {
-  undefined, none, boolean, integer, real, string, markup, list, tuple, generator, dict_items, dict_keys, dict_values,
-  range, dict, space, function, method, macro, loop, cycler, joiner
+  undefined,
+  none,
+  boolean,
+  integer,
+  real,
+  string,
+  markup,
+  list,
+  tuple,
+  generator,
+  dict_items,
+  dict_keys,
+  dict_values,
+  range,
+  dict,
+  space,
+  function,
+  method,
+  macro,
+  loop,
+  cycler,
+  joiner
 };
 const char* type_name(TypeCode code);
 
@@ -45,9 +66,7 @@ class Value {
  public:
   Value() noexcept : integer_(0) {}
   Value(const Value& other) noexcept { copy(other); }
-  Value(Value&& other) noexcept {
-    move(other);
-  }
+  Value(Value&& other) noexcept { move(other); }
   Value& operator=(const Value& other) noexcept {
     if (this != &other) {
       Value old(std::move(*this));
@@ -158,7 +177,20 @@ class Value {
 };
 
 enum class Shape : uint8_t {
-  list, tuple, generator, dict_items, dict_keys, dict_values, range, dict, space, function, method, macro, loop, cycler,
+  list,
+  tuple,
+  generator,
+  dict_items,
+  dict_keys,
+  dict_values,
+  range,
+  dict,
+  space,
+  function,
+  method,
+  macro,
+  loop,
+  cycler,
   joiner
 };
 
@@ -174,8 +206,8 @@ struct Object {
 struct Seq : Object {
   Seq(Shape s, std::vector<Value> values) : Object(s), items(std::move(values)) {}
   std::vector<Value> items;
-  size_t consumed = 0;   // of a generator
-  bool group = false;    // a tuple of groupby: has .grouper and .list
+  size_t consumed = 0;  // of a generator
+  bool group = false;   // a tuple of groupby: has .grouper and .list
 };
 
 struct Range : Seq {
@@ -184,8 +216,8 @@ struct Range : Seq {
   int64_t start, stop, step;
 };
 
-/// A dict in insertion order, or the attributes of a namespace. Lookups of strings are logarithmic (no hash to collide);
-/// other keys are compared one by one, and charged.
+/// A dict in insertion order, or the attributes of a namespace. Lookups of strings are logarithmic (no hash to
+/// collide); other keys are compared one by one, and charged.
 class Dict : public Object {
  public:
   explicit Dict(Shape s = Shape::dict) : Object(s) {}
