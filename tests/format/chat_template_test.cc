@@ -1,5 +1,6 @@
 // The published chat templates, rendered over the conversations of expected.json and compared with Python's jinja2.
 #include "daemon/format/chat_template.h"
+#include "daemon/format/gguf.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/real_models.h"
 #include "tests/support/test_data.h"
 
 namespace ellm::format {
@@ -72,6 +74,33 @@ TEST(ChatTemplates, RenderAsPublished) {
   }
   EXPECT_EQ(cases, 368);
   EXPECT_EQ(raised, 6);
+}
+
+std::string chatml(std::string_view role, std::string_view content) {
+  return "<|im_start|>" + std::string(role) + "\n" + std::string(content) + "<|im_end|>\n";
+}
+
+/// The templates of the models that `ellm pull` knows, as they stand in the models' files.
+TEST(ChatTemplates, OfRealModels) {
+  int found = 0;
+  for (const std::string name : {"smollm2", "qwen-0.5b", "qwen-1.5b"}) {
+    const std::string path = tests::find_real_model(name);
+    if (path.empty()) continue;
+    ++found;
+    const auto file = Gguf::open(path);
+    const auto parsed = ChatTemplate::parse(file->get_string("tokenizer.chat_template"));
+    const std::string system = name == "smollm2"
+                                   ? "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+                                   : "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+    const json::object user{{"role", "user"}, {"content", "Grüße {{ 1 }}"}};
+    const json::object assistant{{"role", "assistant"}, {"content", " Hi\n"}};
+    EXPECT_EQ(parsed->render({{"messages", json::array{user, assistant}}}),
+              chatml("system", system) + chatml("user", "Grüße {{ 1 }}") + chatml("assistant", " Hi\n"));
+    EXPECT_EQ(parsed->render({{"messages", json::array{{{"role", "system"}, {"content", "Short"}}, user}},
+                              {"add_generation_prompt", true}}),
+              chatml("system", "Short") + chatml("user", "Grüße {{ 1 }}") + "<|im_start|>assistant\n");
+  }
+  if (found == 0) GTEST_SKIP() << "no real model here";
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 #include "tests/support/model_runner.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <map>
 #include <stdexcept>
 
 namespace ellm::tests {
@@ -67,25 +64,6 @@ void ModelRunner::release(Sequence& sequence) {
 
 std::shared_ptr<const model::Model> load_model(const std::string& path) {
   return model::Model::load(path, {.lock = false, .threads = 2});
-}
-
-std::string find_real_model(const std::string& name) {
-  static const std::map<std::string, std::string> files = {
-      {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"},
-      {"qwen-0.5b", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"},
-      {"qwen-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"},
-  };
-  const auto variable = [](const char* n) { const char* v = std::getenv(n); return std::string(v == nullptr ? "" : v); };
-  const std::string home = variable("HOME");
-  const std::string data = variable("XDG_DATA_HOME"), cache = variable("XDG_CACHE_HOME");
-  for (const std::string& dir : {variable("ELLM_TEST_MODELS"), (data.empty() ? home + "/.local/share" : data) + "/ellm/models",
-                                 (cache.empty() ? home + "/.cache" : cache) + "/ellm-test/models",
-                                 std::string("/var/lib/ellm/models")}) {
-    for (const std::string& file : {files.at(name), name + ".gguf"}) {
-      if (!dir.empty() && std::filesystem::exists(dir + "/" + file)) return dir + "/" + file;
-    }
-  }
-  return {};
 }
 
 }  // namespace ellm::tests

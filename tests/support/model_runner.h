@@ -9,6 +9,7 @@
 #include "daemon/model/model.h"
 #include "daemon/runtime/worker_pool.h"
 #include "shm/kv_pages.h"
+#include "tests/support/real_models.h"
 
 namespace ellm::tests {
 
@@ -59,8 +60,5 @@ class ModelRunner {
 
 /// Loads a model without locking memory.
 std::shared_ptr<const model::Model> load_model(const std::string& path);
-
-/// A real model by its catalogue name ("smollm2") from the places where `ellm pull` and the tests keep them; empty if absent.
-std::string find_real_model(const std::string& name);
 
 }  // namespace ellm::tests
