@@ -34,9 +34,14 @@ void MergeTable::add_block(std::span<const std::string_view> merges, uint32_t fi
   for (uint32_t i = 0; i < merges.size(); ++i) {
     const size_t space = merges[i].find(' ', 1);
     if (space == std::string_view::npos) continue;
-    vocabulary.append_decoded(texts, merges[i].substr(0, space));
+    const size_t start = texts.size();
+    const bool left = vocabulary.append_decoded(texts, merges[i].substr(0, space));
     ends[2 * n] = texts.size();
-    vocabulary.append_decoded(texts, merges[i].substr(space + 1));
+    const bool right = vocabulary.append_decoded(texts, merges[i].substr(space + 1));
+    if (!left || !right) {
+      texts.resize(start);
+      continue;
+    }
     ends[2 * n + 1] = texts.size();
     ranks[n++] = first_rank + i;
   }

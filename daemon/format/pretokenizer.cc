@@ -36,13 +36,12 @@ class Matcher {
     size_t begin, end;
   };
   /// The first non-empty match at or after `from`; {size, size} where there is none. `text` is known to be UTF-8.
-  Range find(const pcre2_code* code, std::string_view text, size_t from, uint32_t options) {
-    constexpr uint32_t always = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    const auto run = [&](uint32_t extra) {
-      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, always | options | extra, data_, context_);
-    };
-    int result = run(0);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = run(PCRE2_NO_JIT);
+  Range find(const pcre2_code* code, bool compiled, std::string_view text, size_t from) {
+    constexpr uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;   // no others, for the JIT
+    const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    int result = compiled ? pcre2_jit_match(code, subject, text.size(), from, options, data_, context_) : PCRE2_ERROR_JIT_STACKLIMIT;
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT)
+      result = pcre2_match(code, subject, text.size(), from, options | PCRE2_NO_JIT, data_, context_);
     if (result == PCRE2_ERROR_NOMATCH) return {text.size(), text.size()};
     if (result == PCRE2_ERROR_NOMEMORY || result == PCRE2_ERROR_HEAPLIMIT) throw std::bad_alloc();
     if (result < 0) throw std::runtime_error("pre-tokenizer: PCRE2 error " + std::to_string(result));
@@ -88,11 +87,12 @@ PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, Engine engine) {
   for (const SplitStage& stage : spec.stages) {
     int error = 0;
     size_t offset = 0;
-    std::unique_ptr<void, FreeCode> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(stage.regex), PCRE2_ZERO_TERMINATED,
-                                                       PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | (stage.covers ? PCRE2_ANCHORED : 0);
+    std::unique_ptr<void, FreeCode> code(
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(stage.regex), PCRE2_ZERO_TERMINATED, options, &error, &offset, nullptr));
     if (!code) throw std::logic_error("pre-tokenizer: PCRE2 error " + std::to_string(error) + " in " + stage.regex);
     const bool compiled = engine == Engine::fastest && pcre2_jit_compile(static_cast<pcre2_code*>(code.get()), PCRE2_JIT_COMPLETE) == 0;
-    stages_.push_back({std::move(code), stage.covers, stage.ascii_words, compiled});
+    stages_.push_back({std::move(code), stage.ascii_words, compiled});
   }
 }
 
@@ -114,7 +114,6 @@ void PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends) con
   for (const Stage& stage : stages_) {
     before.swap(ends);
     ends.clear();
-    const uint32_t options = stage.covers ? PCRE2_ANCHORED : 0;
     size_t begin = 0;
     for (const uint32_t end : before) {
       const std::string_view piece = text.substr(begin, end - begin);
@@ -126,7 +125,7 @@ void PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends) con
             continue;
           }
         }
-        const Matcher::Range match = matcher.find(as_code(stage.code.get()), piece, at, options);
+        const Matcher::Range match = matcher.find(as_code(stage.code.get()), stage.compiled, piece, at);
         if (match.begin > at) put(match.begin);
         if (match.end > match.begin) put(match.end);
         at = match.end;

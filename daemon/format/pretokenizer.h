@@ -48,7 +48,7 @@ class PreTokenizer {
   };
   struct Stage {
     std::unique_ptr<void, FreeCode> code;   // pcre2_code_8
-    bool covers, ascii_words, compiled;
+    bool ascii_words, compiled;
   };
   std::vector<Stage> stages_;
 };

@@ -35,7 +35,7 @@ struct ByteAlphabet {
 };
 constexpr ByteAlphabet kAlphabet;
 
-void append_byte_level(std::string& out, std::string_view written) {
+bool append_byte_level(std::string& out, std::string_view written) {
   const size_t start = out.size();
   out.resize(start + written.size());   // a character is one byte or two
   char* to = out.data() + start;
@@ -45,20 +45,23 @@ void append_byte_level(std::string& out, std::string_view written) {
     const char32_t c = step.kind == Utf8::character ? utf8_code_point(p, step.length) : 0xFFFF;
     if (c >= kAlphabet.byte_of.size() || kAlphabet.byte_of[c] < 0) {   // not byte-level at all: it stands for itself
       std::memcpy(out.data() + start, written.data(), written.size());
-      return;
+      return false;
     }
     *to++ = static_cast<char>(kAlphabet.byte_of[c]);
     p += step.length;
   }
   out.resize(static_cast<size_t>(to - out.data()));
+  return true;
 }
 
-void append_spaces(std::string& out, std::string_view written) {
+bool append_spaces(std::string& out, std::string_view written) {
+  const bool in_form = written.find(' ') == written.npos;
   for (size_t at; (at = written.find(kSpaceMark)) != written.npos; written.remove_prefix(at + kSpaceMark.size())) {
     out.append(written.substr(0, at));
     out.push_back(' ');
   }
   out.append(written);
+  return in_form;
 }
 
 // "<0x41>" -> 0x41; anything else is not a byte token.
@@ -124,23 +127,20 @@ void Vocabulary::read_texts(const std::vector<std::string_view>& tokens) {
   for (TokenId id = 0; id < tokens.size(); ++id) {
     const std::string_view written = tokens[id];
     TokenKind& kind = kinds_[id];
-    const size_t start = bytes_.size();
     const auto byte = kind == TokenKind::byte ? parse_byte_text(written) : std::nullopt;
     if (kind == TokenKind::byte && !byte) kind = TokenKind::normal;
+    const bool user_defined = kind == TokenKind::user_defined && form_ == Form::spaces;   // SentencePiece merges them, too
+    bool mergeable = user_defined;
     if (byte) {
       bytes_.push_back(static_cast<char>(*byte));
       if (byte_tokens_[*byte] == kNoToken) byte_tokens_[*byte] = id;
-    } else if (kind == TokenKind::normal || kind == TokenKind::unused || (kind == TokenKind::user_defined && form_ == Form::spaces)) {
-      append_decoded(bytes_, written);
+    } else if (kind == TokenKind::normal || kind == TokenKind::unused || user_defined) {
+      mergeable |= append_decoded(bytes_, written);   // one in another form can never arise from text
     } else {
       bytes_.append(written);
     }
     offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
-    // SentencePiece writes every space as U+2581: a normal token with a real space can never arise from text.
-    const bool reachable = form_ == Form::byte_level || kind == TokenKind::user_defined || written.find(' ') == written.npos;
-    const bool mergeable = kind == TokenKind::normal || kind == TokenKind::unused ||
-                           (kind == TokenKind::user_defined && form_ == Form::spaces);
-    if (mergeable && reachable && bytes_.size() > start) index(id, text(id));
+    if (mergeable && !text(id).empty()) index(id, text(id));
   }
   if (form_ == Form::byte_level) {
     for (int b = 0; b < 256; ++b) {
@@ -186,8 +186,8 @@ void Vocabulary::collect_ends(const Gguf& file) {
 
 bool Vocabulary::is_end(TokenId id) const { return std::ranges::find(ends_, id) != ends_.end(); }
 
-void Vocabulary::append_decoded(std::string& out, std::string_view written) const {
-  form_ == Form::byte_level ? append_byte_level(out, written) : append_spaces(out, written);
+bool Vocabulary::append_decoded(std::string& out, std::string_view written) const {
+  return form_ == Form::byte_level ? append_byte_level(out, written) : append_spaces(out, written);
 }
 
 void Vocabulary::index(TokenId id, std::string_view key) {

@@ -59,8 +59,9 @@ class Vocabulary {
   std::optional<TokenId> eos() const { return eos_; }
   std::optional<TokenId> unknown() const { return unknown_; }
 
-  /// Appends the bytes that a text in this file's form stands for.
-  void append_decoded(std::string& out, std::string_view written) const;
+  /// Appends the bytes that a text in this file's form stands for. False: it is not in that form (a character outside of
+  /// the alphabet, a real space) and was appended as it is.
+  bool append_decoded(std::string& out, std::string_view written) const;
 
  private:
   struct Slot {
