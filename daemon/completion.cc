@@ -90,9 +90,9 @@ void Completion::start() {
 
 void Completion::cancel() {
   if (ended_) return;
-  cancelled_ = true;
-  if (engine_id_) return services_.engine.cancel(*engine_id_);
-  finish(serve::Finish::cancelled, {});         // the engine is told when its number is known
+  cancel_engine();
+  if (engine_id_) return;                       // it answers
+  finish(serve::Finish::cancelled, {});
 }
 
 // ---- preparation pool ------------------------------------------------------------------------------------------------
@@ -150,7 +150,14 @@ void Completion::leave(F&& change) {
   std::lock_guard lock(inbox_mutex_);
   change(inbox_);
   if (std::exchange(posted_, true)) return;
-  services_.loop.post([self = shared_from_this()] { self->collect(); });
+  services_.loop.post([self = shared_from_this()] {
+    try {
+      self->collect();
+    } catch (const std::exception& e) {
+      self->fail({ErrorCode::internal, e.what()});
+      self->cancel_engine();
+    }
+  });
 }
 
 serve::RequestEvents Completion::events() {
@@ -179,6 +186,12 @@ void Completion::submitted(serve::RequestId id) {
   } else if (cancelled_) {
     services_.engine.cancel(id);
   }
+}
+
+/// Nobody wants the rest, now or as soon as the engine's number is known.
+void Completion::cancel_engine() {
+  cancelled_ = true;
+  if (engine_id_) services_.engine.cancel(*engine_id_);
 }
 
 void Completion::collect() {

@@ -52,6 +52,7 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
   template <class F>
   void leave(F&& change);                                           // engine thread
   void submitted(serve::RequestId id);
+  void cancel_engine();
   void collect();
   void take_tokens(std::vector<model::Sampled> tokens);
   bool take_text(const std::string& text, std::string& out);

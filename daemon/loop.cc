@@ -5,7 +5,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <list>
+
+#include "daemon/log.h"
 
 namespace ellm::daemon {
 
@@ -64,7 +65,15 @@ void Loop::on_signals(std::initializer_list<int> signals, std::function<void(int
 
 void Loop::run() {
   const auto work = asio::make_work_guard(impl_->context);
-  impl_->context.run();
+  for (;;) {
+    try {
+      impl_->context.run();
+      return;
+    } catch (const std::exception& e) {
+      // Somebody's work failed where nobody waits for it; everybody else's goes on.
+      log(Priority::error, std::string("in the I/O thread: ") + e.what());
+    }
+  }
 }
 
 void Loop::stop() { impl_->context.stop(); }

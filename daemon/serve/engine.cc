@@ -294,11 +294,6 @@ EngineCounters Engine::counters() const {
   return counters;
 }
 
-void Engine::stop_accepting() {
-  std::lock_guard lock(impl_->mutex);
-  impl_->stopping = true;
-}
-
 bool Engine::drain(uint32_t timeout_ms) {
   std::unique_lock lock(impl_->mutex);
   impl_->stopping = true;

@@ -111,8 +111,6 @@ class Engine {
   const EngineLimits& limits() const;
   std::vector<RequestRow> requests() const;
   EngineCounters counters() const;
-  /// Refuses new requests from now on.
-  void stop_accepting();
   /// Refuses new requests; true when all have ended before `timeout_ms`.
   bool drain(uint32_t timeout_ms);
 

@@ -1,0 +1,54 @@
+"""Copies of a GGUF file with one more key, written from the format's specification."""
+import struct
+
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+STRING, ARRAY = 8, 9
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def with_string(source, target, key, value):
+    """Writes `target`: `source` with the string `value` under `key`."""
+    with open(source, "rb") as file:
+        data = file.read()
+    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", data)
+    assert (magic, version) == (b"GGUF", 3)
+    at = 24
+
+    def skip_text(at):
+        return at + 8 + struct.unpack_from("<Q", data, at)[0]
+
+    def skip_value(at, kind):
+        if kind == STRING:
+            return skip_text(at)
+        if kind != ARRAY:
+            return at + SIZES[kind]
+        element, count = struct.unpack_from("<IQ", data, at)
+        at += 12
+        if element != STRING:
+            return at + count * SIZES[element]
+        for _ in range(count):
+            at = skip_text(at)
+        return at
+
+    alignment = 32
+    for _ in range(keys):
+        begin = at
+        at = skip_text(at)
+        kind = struct.unpack_from("<I", data, at)[0]
+        if data[begin + 8:].startswith(b"general.alignment"):
+            alignment = struct.unpack_from("<I", data, at + 4)[0]
+        at = skip_value(at + 4, kind)
+    end_of_keys = at
+    for _ in range(tensors):
+        at = skip_text(at)
+        dimensions = struct.unpack_from("<I", data, at)[0]
+        at += 4 + 8 * dimensions + 4 + 8
+    tensor_data = data[-(-at // alignment) * alignment:]
+    head = struct.pack("<4sIQQ", magic, version, tensors, keys + 1) + data[24:end_of_keys]
+    head += text(key) + struct.pack("<I", STRING) + text(value) + data[end_of_keys:at]
+    with open(target, "wb") as file:
+        file.write(head + bytes(-len(head) % alignment) + tensor_data)
