@@ -96,7 +96,8 @@ struct Config {
     v("limits.queued_tokens", self.limits.queued_tokens, Rule{1}, "Tokens of all prompts that wait.");
     v("limits.step_tokens", self.limits.step_tokens, Rule{16, 65536}, "Tokens computed in one step.");
     v("limits.step_ms", self.limits.step_ms, Rule{0, 600000},
-      "Prompts are cut so that a step takes about this long while others are being answered. 0: never.");
+      "Prompts are cut so that a step takes about this long while others are being answered, and four times as long\n"
+      "otherwise. 0: never.");
   }
 };
 

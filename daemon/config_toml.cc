@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 #include <toml++/toml.h>
 
 #include "daemon/config_values.h"
@@ -144,10 +144,13 @@ void parse_config(std::string_view text, const std::string& name, Config& config
 }
 
 void read_config(const std::string& path, Config& config) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw ConfigError(path + ": cannot be read: " + std::strerror(errno));
-  parse_config(text.str(), path, config);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad() || errno == EISDIR) {
+    throw ConfigError(path + ": cannot be read: " + std::strerror(errno));
+  }
+  parse_config(text, path, config);
 }
 
 }  // namespace ellm::daemon

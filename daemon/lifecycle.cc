@@ -57,6 +57,7 @@ void Lifecycle::drain() {
                            std::to_string(seconds) + " s to end";
   log(Priority::notice, what);
   notify_stopping(what);
+  notify_patience(seconds + 4 * kFlushMs / 1000);
   services_.draining = true;
   server_.stop_accepting();
   listener_.close();

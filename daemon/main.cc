@@ -58,7 +58,7 @@ int serve(const Options& options) {
   Accounts accounts;
   Services services{config, loop, engine, pool, registry, accounts, kernels.name, runtime::detect_cpu().model, threads};
   for (const std::string& model : config.models) {
-    notify_still_starting(kLoadSeconds);
+    notify_patience(kLoadSeconds);
     notify_status("loading " + model);
     registry.load_now(model);
   }

@@ -9,7 +9,7 @@ void notify_ready(const std::string& status) { ::sd_notify(0, ("READY=1\nSTATUS=
 void notify_status(const std::string& status) { ::sd_notify(0, ("STATUS=" + status).c_str()); }
 void notify_stopping(const std::string& status) { ::sd_notify(0, ("STOPPING=1\nSTATUS=" + status).c_str()); }
 
-void notify_still_starting(uint32_t seconds) {
+void notify_patience(uint32_t seconds) {
   ::sd_notify(0, ("EXTEND_TIMEOUT_USEC=" + std::to_string(uint64_t{seconds} * 1'000'000)).c_str());
 }
 

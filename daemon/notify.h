@@ -8,8 +8,8 @@ namespace ellm::daemon {
 void notify_ready(const std::string& status);
 void notify_status(const std::string& status);
 void notify_stopping(const std::string& status);
-/// Start-up takes longer than the unit's timeout.
-void notify_still_starting(uint32_t seconds);
+/// Starting or stopping may take this long from now, whatever the unit's timeout.
+void notify_patience(uint32_t seconds);
 void notify_alive();
 /// Milliseconds between signs of life that systemd asks for; 0: none.
 uint32_t watchdog_ms();

@@ -83,7 +83,7 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
   const std::unique_ptr<char[]> chunk_{new char[kReadBytes]};
   std::string in_;                        // what has arrived; handled up to in_at_
   size_t in_at_ = 0;
-  Charge in_charge_;                      // of a large frame that is arriving
+  Charge in_charge_, out_charge_;         // of a large frame that is arriving; of what waits to be sent
   std::deque<std::string> out_;
   size_t out_bytes_ = 0, out_sent_ = 0;   // out_sent_: of the first frame
   bool writing_ = false, finishing_ = false, dropped_ = false, closed_ = false;
@@ -184,6 +184,14 @@ void SocketSession::send(std::string frame) {
   out_bytes_ += frame.size();
   out_.push_back(std::move(frame));
   if (!writing_) write();
+  if (out_.empty()) return;
+  // What waits is charged to the user, over all of his connections.
+  out_charge_ = Charge();
+  out_charge_ = Charge::take(holdings_, &Holdings::bytes, out_bytes_, services_.config.limits.bytes_per_user.value);
+  if (out_charge_) return;
+  log(Priority::warning, "uid " + std::to_string(peer_.uid) + " leaves too many replies unread: disconnected pid " +
+                             std::to_string(peer_.pid));
+  drop();
 }
 
 /// Sends what the socket takes now; the rest when it takes more.
@@ -211,6 +219,7 @@ void SocketSession::write() {
       out_.pop_front();
     }
   }
+  out_charge_ = Charge();
   if (finishing_) close_soon();
 }
 
@@ -219,6 +228,7 @@ void SocketSession::drop() {
   dropped_ = true;
   out_.clear();
   out_bytes_ = out_sent_ = 0;
+  out_charge_ = Charge();
   close_soon();
 }
 

@@ -26,7 +26,8 @@ struct EngineLimits {
   uint64_t max_queued_tokens = 16u << 20;
   uint32_t step_tokens = 512;           // token rows of one step
   uint32_t score_rows = 32;             // logits rows of one step
-  uint32_t step_ms = 250;               // prefill beside running answers is cut so that a step takes about this; 0: never
+  uint32_t step_ms = 250;               // prompts are cut so that a step beside answers takes about this, four times as
+                                        // long where there are none; 0: never
 };
 
 struct RequestStats {

@@ -8,7 +8,8 @@
 namespace ellm::serve {
 namespace {
 
-constexpr uint32_t kLeastPrefillRows = 32;
+constexpr uint32_t kLeastPrefillRows = 32;      // beside answers
+constexpr uint32_t kAloneFactor = 4;            // steps without answers may take this many times as long, and have more rows
 
 uint32_t pages_for(uint32_t tokens) { return (tokens + shm::kPageTokens - 1) / shm::kPageTokens; }
 
@@ -56,7 +57,7 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
       free_pages_(servable_.kv->free_pages()),
-      prefill_rows_(limits_.step_tokens) {}
+      prefill_rows_{limits_.step_tokens, limits_.step_tokens} {}
 
 ModelQueue::~ModelQueue() = default;
 
@@ -100,8 +101,7 @@ std::vector<ModelQueue::Piece> ModelQueue::plan() const {
     pieces.push_back({sequence, 1, 1});
     ++decodes;
   }
-  uint32_t rows = limits_.step_tokens - std::min(decodes, limits_.step_tokens);
-  if (decodes != 0) rows = std::min(rows, prefill_rows_);
+  uint32_t rows = std::min(limits_.step_tokens - std::min(decodes, limits_.step_tokens), prefill_rows_[decodes != 0]);
   uint32_t score_rows = limits_.score_rows;
   for (const auto& sequence : running_) {
     if (!sequence->prefilling()) continue;
@@ -213,16 +213,21 @@ void ModelQueue::step() {
   drop_ended();
 }
 
-/// Steps that hold up running answers stay near the wanted time: a quarter more or less prefill at a time.
+/// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that hold up
+/// nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
 void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
   uint32_t decodes = 0, prefill = 0;
   for (const Piece& piece : pieces) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
-  if (limits_.step_ms == 0 || decodes == 0 || prefill == 0) return;
-  if (step_ms > limits_.step_ms) {
-    const double scale = std::max(0.25, limits_.step_ms / step_ms);
-    prefill_rows_ = std::max(std::min(kLeastPrefillRows, limits_.step_tokens), static_cast<uint32_t>(prefill * scale));
-  } else if (step_ms < 0.75 * limits_.step_ms && prefill + decodes >= std::min(prefill_rows_, limits_.step_tokens)) {
-    prefill_rows_ = std::min(limits_.step_tokens, prefill_rows_ + prefill_rows_ / 4 + 1);
+  if (limits_.step_ms == 0 || prefill == 0) return;
+  const uint32_t factor = decodes != 0 ? 1 : kAloneFactor;
+  const double wanted_ms = static_cast<double>(limits_.step_ms) * factor;
+  const uint32_t least = std::min(kLeastPrefillRows * factor, limits_.step_tokens);
+  uint32_t& rows = prefill_rows_[decodes != 0];
+  const uint32_t full = std::min(rows, limits_.step_tokens - std::min(decodes, limits_.step_tokens));
+  if (step_ms > wanted_ms && prefill >= full / 2) {          // fewer rows are not to blame
+    rows = std::max(least, static_cast<uint32_t>(rows * std::max(0.25, wanted_ms / step_ms)));
+  } else if (step_ms < 0.75 * wanted_ms && prefill >= full) {
+    rows = std::min(limits_.step_tokens, rows + rows / 4 + 1);
   }
 }
 

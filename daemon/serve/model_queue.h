@@ -75,7 +75,7 @@ class ModelQueue {
   const bool kv_locked_;
   uint32_t reserved_pages_ = 0;
   std::atomic<uint32_t> free_pages_;
-  uint32_t prefill_rows_;      // beside decodes; follows the steps' times
+  uint32_t prefill_rows_[2];   // without and beside decodes; follow the steps' times
   Deque waiting_, running_;
 };
 

@@ -40,6 +40,7 @@ class Start(unittest.TestCase):
             self.fails(EX_CONFIG, *parts, options=["--check-config"], config=text)
         self.fails(EX_CONFIG, "admin_group", "no-such-group", config="admin_group = 'no-such-group'")
         self.fails(EX_CONFIG, "/nowhere.toml", options=["--config", "/nowhere.toml"])
+        self.fails(EX_CONFIG, "/tmp: cannot be read", "directory", options=["--config", "/tmp"])
 
     def test_wrong_options(self):
         self.fails(EX_USAGE, "--nonsense", options=["--nonsense"])
@@ -51,6 +52,7 @@ class Start(unittest.TestCase):
         code, out, err = run("--check-config", config="threads = 3")
         self.assertEqual((code, err), (0, ""))
         self.assertIn("good", out)
+        self.assertEqual(run("--print-config", config="")[:2], run("--print-config", "--config", "/dev/null")[:2])
         code, printed, _ = run("--print-config", config="threads = 3\n[kv]\nmemory = '3G'")
         self.assertEqual(code, 0)
         self.assertIn("\nthreads = 3\n", printed)
