@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <clocale>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
@@ -20,21 +19,17 @@ namespace ellm::cli {
 namespace {
 
 constexpr int kHistoryLines = 2000;
-volatile sig_atomic_t window_changed = 0;
 const char* current_prompt = "";
 
 constexpr wchar_t kControlD = L'\4';
 
-int read_character(EditLine* editor, wchar_t* character) {
+int read_character(EditLine*, wchar_t* character) {
   mbstate_t state{};
   for (;;) {
     if (interrupted()) return -1;                          // came just before
     char byte;
     ssize_t got = ::read(STDIN_FILENO, &byte, 1);
-    if (got < 0 && errno == EINTR && !interrupted()) {
-      if (window_changed) window_changed = 0, el_resize(editor);
-      continue;
-    }
+    if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return static_cast<int>(got);
     size_t used = mbrtowc(character, &byte, 1, &state);
     if (used == static_cast<size_t>(-2)) continue;         // more bytes belong to it
@@ -78,14 +73,11 @@ struct LineEditor::Terminal {
     if (!path.empty()) history_(&event, H_LOAD, path.c_str());
     el_set(editor, EL_PROMPT, +[](EditLine*) { return const_cast<char*>(current_prompt); });
     el_set(editor, EL_EDITOR, "emacs");
-    el_set(editor, EL_SIGNAL, 0);
+    el_set(editor, EL_SIGNAL, 1);                          // it restores the terminal before a signal ends or stops us
     el_set(editor, EL_HIST, ::history, history);
     el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(editor, EL_GETCFN, read_character);
     el_source(editor, nullptr);
-    struct sigaction action{};
-    action.sa_handler = [](int) { window_changed = 1; };
-    sigaction(SIGWINCH, &action, nullptr);
   }
   ~Terminal() {
     el_end(editor);

@@ -1,4 +1,7 @@
 // ellm: finds the subcommand and reports how it failed.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "client/cli/commands.h"
@@ -90,10 +93,17 @@ int dispatch(std::vector<std::string> arguments) {
   throw Failure(kUsage, "there is no command '" + name + "': see `ellm --help`");
 }
 
+/// So that no socket takes the number of a standard stream that the caller has closed.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) _exit(kInternal);
+}
+
 }  // namespace
 }  // namespace ellm::cli
 
 int main(int argc, char** argv) {
+  ellm::cli::open_standard_streams();
   try {
     return ellm::cli::dispatch({argv + 1, argv + argc});
   } catch (...) {

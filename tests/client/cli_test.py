@@ -161,6 +161,11 @@ class CliTest(unittest.TestCase):
                 self.assertEqual(error.read(), b"")
             self.assertIn(process.wait(timeout=10), (-signal.SIGPIPE, 141))
 
+    def test_closed_standard_streams_are_no_sockets(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            done = subprocess.run(["sh", "-c", f'exec "$0" status {closed}', ELLM], capture_output=True, timeout=30, env=self.environment())
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+
     def test_a_full_disk_is_reported(self):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([ELLM, "status"], stdout=full, stderr=subprocess.PIPE, env=self.environment(), timeout=30)
