@@ -38,7 +38,9 @@ class ScoreCall : public Call {
   bool accept(Message& message) override {
     auto* piece = std::get_if<ScoreReply>(&message);
     if (!piece) unexpected(message);
-    auto append = [](auto& to, auto& from) { to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end())); };
+    auto append = [](auto& to, auto& from) {
+      to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+    };
     append(scores_.tokens, piece->tokens);
     append(scores_.log_probs, piece->log_probs);
     append(scores_.top, piece->top);
@@ -85,7 +87,7 @@ class CompletionCall : public Call {
   Completion completion_;
 };
 
-// ---- the public face -----------------------------------------------------------------------------------------------------
+// ---- the public face -------------------------------------------------------------------------------------
 
 double Scores::perplexity() const {
   if (log_probs.empty()) return std::numeric_limits<double>::quiet_NaN();

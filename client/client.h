@@ -90,8 +90,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Blocking calls. The request's `id` is set here. Each throws ClientError (the daemon's answer: code, message, hint) or
-  // ConnectionError (the daemon is gone; make a new Client).
+  // Blocking calls. The request's `id` is set here. Each throws ClientError (the daemon's answer: code, message, hint)
+  // or ConnectionError (the daemon is gone; make a new Client).
   Completion generate(Generate request, OnToken on_token = {});
   Completion chat(Chat request, OnToken on_token = {});
   TokenizeReply tokenize(Tokenize request);
@@ -103,8 +103,8 @@ class Client {
   /// Cancels a request of this connection by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 
-  // Background requests. The callbacks run on the client's own thread or on one that is in a blocking call, in order for
-  // each request; `on_end` once, before get() returns, and must not throw.
+  // Background requests. The callbacks run on the client's own thread or on one that is in a blocking call, in order
+  // for each request; `on_end` once, before get() returns, and must not throw.
   Running start(Generate request, OnToken on_token = {}, OnEnd on_end = {});
   Running start(Chat request, OnToken on_token = {}, OnEnd on_end = {});
 

@@ -26,14 +26,15 @@ inline constexpr bool is_pair = false;
 template <class A, class B>
 inline constexpr bool is_pair<std::pair<A, B>> = true;
 
-// ---- encoding --------------------------------------------------------------------------------------------------------
+// ---- encoding --------------------------------------------------------------------------------------------
 
 /// What msgpack's packer writes to: a string that must not outgrow a frame.
 struct FrameBuffer {
   std::string bytes;
   void write(const char* data, size_t size) {
     if (size > kMaxFrameBytes + sizeof(uint32_t) - bytes.size())
-      throw std::length_error("the message is larger than a frame may be (" + std::to_string(kMaxFrameBytes >> 20) + " MiB)");
+      throw std::length_error("the message is larger than a frame may be (" + std::to_string(kMaxFrameBytes >> 20) +
+                              " MiB)");
     bytes.append(data, size);
   }
 };
@@ -77,7 +78,8 @@ void pack(Packer& packer, const T& value) {
     packer.pack_array(2);
     pack(packer, value.first), pack(packer, value.second);
   } else if constexpr (Record<T>) {
-    std::apply([&](const auto&... field) { packer.pack_array(sizeof...(field)), (pack(packer, field), ...); }, value.fields());
+    std::apply([&](const auto&... field) { packer.pack_array(sizeof...(field)), (pack(packer, field), ...); },
+               value.fields());
   } else if constexpr (std::is_enum_v<T>) {
     packer.pack(static_cast<std::underlying_type_t<T>>(value));
   } else if constexpr (std::is_same_v<T, float>) {
@@ -101,7 +103,7 @@ void pack_message(Packer& packer, const M& message) {
       message.fields());
 }
 
-// ---- decoding --------------------------------------------------------------------------------------------------------
+// ---- decoding --------------------------------------------------------------------------------------------
 
 /// Field `index` of a list such as "id, model, prompt".
 std::string_view field_name(std::string_view names, size_t index) {
@@ -157,7 +159,8 @@ class Decoder {
     }
   }
 
-  /// The fields of a message or a part: the first `present` are there, later ones keep their defaults, unknown ones are skipped.
+  /// The fields of a message or a part: the first `present` are there, later ones keep their defaults, unknown ones are
+  /// skipped.
   template <class T>
   void read_fields(T& record, uint32_t present, const Path& path) {
     size_t index = 0;
@@ -170,8 +173,8 @@ class Decoder {
   }
 
  private:
-  // A list's elements may take more memory than their bytes (an empty string: 32 to 1). All of a message's lists together
-  // may take this much, which no message that makes sense comes near.
+  // A list's elements may take more memory than their bytes (an empty string: 32 to 1). All of a message's lists
+  // together may take this much, which no message that makes sense comes near.
   static constexpr size_t kBudgetFloor = 64 << 10, kBudgetPerByte = 16;
 
   template <class T>
@@ -188,7 +191,8 @@ class Decoder {
     } else if constexpr (std::is_enum_v<T>) {
       uint64_t number = reader_.read_uint(std::numeric_limits<uint64_t>::max());
       if (number < 1 || number > last_enumerator<T>())
-        throw MalformedBody("unknown value " + std::to_string(number) + ", known are 1 to " + std::to_string(last_enumerator<T>()));
+        throw MalformedBody("unknown value " + std::to_string(number) + ", known are 1 to " +
+                            std::to_string(last_enumerator<T>()));
       value = static_cast<T>(number);
     } else if constexpr (std::is_unsigned_v<T>) {
       value = static_cast<T>(reader_.read_uint(std::numeric_limits<T>::max()));
@@ -207,7 +211,8 @@ class Decoder {
   template <class T>
   void read_vector(std::vector<T>& value, const Path& path) {
     uint32_t count = reader_.read_array();
-    if (count > budget_ / sizeof(T)) throw MalformedBody("a list of " + std::to_string(count) + " is too long for this message");
+    if (count > budget_ / sizeof(T))
+      throw MalformedBody("a list of " + std::to_string(count) + " is too long for this message");
     budget_ -= count * sizeof(T);
     value.resize(count);
     for (size_t i = 0; i < count; i++) read(value[i], Path{&path, {}, i});
@@ -233,7 +238,8 @@ std::variant<Message, DecodeFailure> decode_as(Decoder& decoder, uint32_t presen
   } catch (const MalformedBody& error) {
     return failure(root.text() + ": " + error.what());
   }
-  if (size_t left = decoder.reader().left()) return failure(root.text() + ": " + std::to_string(left) + " bytes too many");
+  if (size_t left = decoder.reader().left())
+    return failure(root.text() + ": " + std::to_string(left) + " bytes too many");
   return Message(std::move(message));
 }
 

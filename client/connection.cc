@@ -21,7 +21,9 @@ std::exception_ptr to_exception(const Error& error) {
 
 }  // namespace
 
-Connection::Connection(const std::string& socket_path, const std::string& software) : socket_(socket_path) { say_hello(software); }
+Connection::Connection(const std::string& socket_path, const std::string& software) : socket_(socket_path) {
+  say_hello(software);
+}
 
 Connection::~Connection() { close(); }
 
@@ -32,10 +34,12 @@ void Connection::say_hello(const std::string& software) {
   std::optional<std::string_view> body;
   while (!(body = socket_.next_body()))
     if (!socket_.receive())
-      throw ConnectionError(Kind::lost, "ellmd closed the connection at once: see `journalctl -u ellmd`, or its output");
+      throw ConnectionError(Kind::lost,
+                            "ellmd closed the connection at once: see `journalctl -u ellmd`, or its output");
   auto decoded = decode(*body);
   if (auto* failure = std::get_if<DecodeFailure>(&decoded))
-    throw ConnectionError(Kind::protocol, "the program at this socket does not speak ellmd's protocol (" + failure->message + ")");
+    throw ConnectionError(Kind::protocol,
+                          "the program at this socket does not speak ellmd's protocol (" + failure->message + ")");
   auto& message = std::get<Message>(decoded);
   if (auto* error = std::get_if<Error>(&message)) {
     if (error->code == ErrorCode::unsupported_version) throw ConnectionError(Kind::protocol, error->message);
@@ -44,13 +48,14 @@ void Connection::say_hello(const std::string& software) {
   auto* server = std::get_if<Hello>(&message);
   if (!server) throw ConnectionError(Kind::protocol, "the program at this socket did not say hello");
   if (server->version != kProtocolVersion)
-    throw ConnectionError(Kind::protocol, "ellmd (" + server->software + ") speaks protocol version " + std::to_string(server->version) +
-                                              ", this program version " + std::to_string(kProtocolVersion) +
+    throw ConnectionError(Kind::protocol, "ellmd (" + server->software + ") speaks protocol version " +
+                                              std::to_string(server->version) + ", this program version " +
+                                              std::to_string(kProtocolVersion) +
                                               ": install the same release of both, and restart ellmd");
   server_ = std::move(*server);
 }
 
-// ---- sending ---------------------------------------------------------------------------------------------------------
+// ---- sending ---------------------------------------------------------------------------------------------
 
 uint32_t Connection::add(const std::shared_ptr<Call>& call) {
   Lock lock(mutex_);
@@ -98,12 +103,13 @@ void Connection::post_cancel(uint32_t target) {
   socket_.send(frame);
 }
 
-// ---- waiting and reading -----------------------------------------------------------------------------------------------
+// ---- waiting and reading ---------------------------------------------------------------------------------
 
 /// One step of a wait for `call`; true when it has ended.
 bool Connection::wait_step(Call& call, Lock& lock, int timeout_ms) {
   if (call.ended) return true;
-  if (reader_ == std::this_thread::get_id()) throw std::logic_error("a blocking call in a callback of the same client would wait for itself");
+  if (reader_ == std::this_thread::get_id())
+    throw std::logic_error("a blocking call in a callback of the same client would wait for itself");
   if (reader_ == std::thread::id()) {
     read_once(lock, timeout_ms);
   } else if (timeout_ms < 0) {
@@ -158,7 +164,8 @@ void Connection::read_once(Lock& lock, int timeout_ms) {
         else if (auto& failure = std::get<DecodeFailure>(decoded); failure.code != ErrorCode::unknown_message)
           throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")");
       }
-      if (!more) fail_all(lost("ellmd closed the connection (stopped or crashed): see `journalctl -u ellmd`, or its output"));
+      if (!more)
+        fail_all(lost("ellmd closed the connection (stopped or crashed): see `journalctl -u ellmd`, or its output"));
     } catch (...) {
       fail_all(std::current_exception());
     }

@@ -1,5 +1,6 @@
 // One connection and the calls in flight on it. Whoever waits for a call reads the socket for everybody ("the reader");
-// the others sleep. Where calls run in the background, a thread of the connection's own is the reader when nobody else is.
+// the others sleep. Where calls run in the background, a thread of the connection's own is the reader when nobody else
+// is.
 //
 //   a thread waits for its call ──► is there a reader? ─no──► be it: receive, dispatch, until the own call has ended,
 //                                          │yes               then wake the others, one of whom takes over
@@ -19,7 +20,8 @@
 
 namespace ellm::client {
 
-/// A request and what becomes of it. The reader alone calls accept(); `ended` and `error` belong to the connection's mutex.
+/// A request and what becomes of it. The reader alone calls accept(); `ended` and `error` belong to the connection's
+/// mutex.
 class Call {
  public:
   virtual ~Call() = default;

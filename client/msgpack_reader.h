@@ -1,5 +1,5 @@
-// Pulls values out of a msgpack body in order, in place. Nothing is allocated and nothing recurses: a header that claims
-// more than the body holds is refused before anyone trusts its count. Source: the msgpack specification.
+// Pulls values out of a msgpack body in order, in place. Nothing is allocated and nothing recurses: a header that
+// claims more than the body holds is refused before anyone trusts its count. Source: the msgpack specification.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

@@ -24,9 +24,11 @@ constexpr size_t kChunkBytes = 64 << 10;
   switch (error) {
     case ENOENT: case ENOTDIR: throw ConnectionError(Kind::absent, "no ellmd at " + path + kHowToStart);
     case ECONNREFUSED:
-      throw ConnectionError(Kind::absent, "no ellmd answers at " + path + " (the socket of one that ended)" + kHowToStart);
+      throw ConnectionError(Kind::absent,
+                            "no ellmd answers at " + path + " (the socket of one that ended)" + kHowToStart);
     case EACCES: case EPERM:
-      throw ConnectionError(Kind::denied, "no permission to connect to " + path + ": an administrator can add you to its group (`ls -l " + path + "`)");
+      throw ConnectionError(Kind::denied, "no permission to connect to " + path +
+                                              ": an administrator can add you to its group (`ls -l " + path + "`)");
     case EPROTOTYPE: case ENOTSOCK:
       throw ConnectionError(Kind::absent, path + " is not ellmd's socket: name it with --socket or $ELLM_SOCKET");
     default: throw ConnectionError(Kind::absent, "cannot connect to " + path + ": " + strerror(error));
@@ -39,7 +41,8 @@ UnixSocket::UnixSocket(const std::string& path) : chunk_(std::make_unique_for_ov
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    throw ConnectionError(Kind::absent, "socket path '" + path + "' must have 1 to " + std::to_string(sizeof address.sun_path - 1) +
+    throw ConnectionError(Kind::absent, "socket path '" + path + "' must have 1 to " +
+                                            std::to_string(sizeof address.sun_path - 1) +
                                             " bytes: name a shorter one with --socket or $ELLM_SOCKET");
   memcpy(address.sun_path, path.data(), path.size());
   fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -87,7 +90,8 @@ std::optional<std::string_view> UnixSocket::next_body() {
   if (rest.size() < sizeof(uint32_t)) return std::nullopt;
   uint32_t length = frame_length(reinterpret_cast<const unsigned char*>(rest.data()));
   if (length > kMaxFrameBytes)
-    throw ConnectionError(Kind::protocol, "a frame of " + std::to_string(length) + " bytes arrived: the program at this socket is not ellmd");
+    throw ConnectionError(Kind::protocol, "a frame of " + std::to_string(length) +
+                                              " bytes arrived: the program at this socket is not ellmd");
   if (rest.size() - sizeof(uint32_t) < length) return std::nullopt;
   taken_ += sizeof(uint32_t) + length;
   return rest.substr(sizeof(uint32_t), length);

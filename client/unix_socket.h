@@ -24,7 +24,8 @@ class UnixSocket {
 
   /// Reads once what there is; false at the end of the stream.
   bool receive();
-  /// The next whole body among what was received; valid until the next receive(). Throws ConnectionError on an impossible length.
+  /// The next whole body among what was received; valid until the next receive(). Throws ConnectionError on an
+  /// impossible length.
   std::optional<std::string_view> next_body();
 
   /// Wakes a thread that waits and ends both directions.

@@ -1,5 +1,6 @@
-// client-bench: what the protocol and the program's start cost, beside the least that they could: a status round trip against a
-// bare ping-pong of two processes over a Unix socket, and a whole `ellm tokenize` against /bin/true. Needs a daemon with a model.
+// client-bench: what the protocol and the program's start cost, beside the least that they could: a status round trip
+// against a bare ping-pong of two processes over a Unix socket, and a whole `ellm tokenize` against /bin/true. Needs a
+// daemon with a model.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -101,7 +102,8 @@ bool compare(int batches, int rounds, const char* bare_name, A&& bare, const cha
 int main(int argc, char** argv) {
   CLI::App app{"Measures the protocol's round trip and the program's start beside the least that they could cost."};
   std::string socket = ellm::client::default_socket_path(), program = "ellm";
-  if (std::string self = argv[0]; self.find('/') != std::string::npos) program = self.substr(0, self.rfind('/') + 1) + "ellm";
+  if (std::string self = argv[0]; self.find('/') != std::string::npos)
+    program = self.substr(0, self.rfind('/') + 1) + "ellm";
   int batches = 20;
   app.add_option("--socket", socket, "The daemon's socket")->capture_default_str();
   app.add_option("--ellm", program, "The program")->capture_default_str();
@@ -112,7 +114,9 @@ int main(int argc, char** argv) {
     size_t request_bytes = ellm::client::encode_frame(ellm::client::Status{1}).size();
     size_t reply_bytes = ellm::client::encode_frame(client.status()).size();
     BarePeer peer(request_bytes, reply_bytes);
-    bool good = compare(batches, 250, "bare ping-pong of two processes", [&] { peer.round_trip(); }, "status round trip", [&] { client.status(); }, 2);
+    bool good = compare(
+        batches, 250, "bare ping-pong of two processes", [&] { peer.round_trip(); }, "status round trip",
+        [&] { client.status(); }, 2);
     good &= compare(batches, 10, "/bin/true", [] { run_process({"/bin/true"}); }, "ellm tokenize",
                     [&] { run_process({program, "--socket", socket, "tokenize", "Why is the sky blue?"}); }, 10);
     return good ? 0 : 1;

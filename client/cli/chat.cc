@@ -1,4 +1,5 @@
-// ellm chat: several turns. Each answer's token ids go back with the next turn, so that the daemon finds their prefix again.
+// ellm chat: several turns. Each answer's token ids go back with the next turn, so that the daemon finds their prefix
+// again.
 #include <optional>
 
 #include "client/cli/command_line.h"
@@ -16,7 +17,8 @@ constexpr const char* kExamples =
     "  ellm chat\n"
     "  ellm chat --system \"You answer in one sentence.\" -t 0\n"
     "  printf 'What is 2 + 2?\\nAnd times 10?\\n' | ellm chat    one turn a line\n"
-    "Ctrl-C stops an answer or clears the line, Ctrl-D leaves. A line that ends in \\ goes on in the next. /help lists commands.";
+    "Ctrl-C stops an answer or clears the line, Ctrl-D leaves. A line that ends in \\ goes on in the next. /help lists "
+    "commands.";
 
 constexpr const char* kHelp =
     "  /reset          forget the conversation\n"
@@ -108,7 +110,8 @@ void Conversation::retry() {
 bool Conversation::command(const std::string& text) {
   size_t end = text.find_first_of(" \t\n");
   std::string name = text.substr(0, end), rest;
-  if (size_t start = text.find_first_not_of(" \t\n", std::min(end, text.size())); start != std::string::npos) rest = text.substr(start);
+  if (size_t start = text.find_first_not_of(" \t\n", std::min(end, text.size())); start != std::string::npos)
+    rest = text.substr(start);
   if (name == "/quit" || name == "/exit" || name == "/bye") return false;
   if (name == "/help" || name == "/?") {
     write_out(kHelp);

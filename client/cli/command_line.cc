@@ -27,7 +27,8 @@ std::string read_all(int fd, const std::string& name) {
     if (got < 0) throw Failure(kNoInput, "cannot read " + name + ": " + strerror(errno));
     if (got == 0) return text;
     if (text.size() > client::kMaxFrameBytes)
-      throw Failure(kData, name + " has more than " + std::to_string(client::kMaxFrameBytes >> 20) + " MiB: cut it into pieces");
+      throw Failure(
+          kData, name + " has more than " + std::to_string(client::kMaxFrameBytes >> 20) + " MiB: cut it into pieces");
   }
 }
 
@@ -54,7 +55,8 @@ CommandLine::CommandLine(Invocation& invocation, const char* description, const 
 }
 
 CLI::Option* CommandLine::add_model() {
-  return app.add_option("-m,--model", model, "A model's name (see `ellm models`); default: the daemon's default model")->type_name("NAME");
+  return app.add_option("-m,--model", model, "A model's name (see `ellm models`); default: the daemon's default model")
+      ->type_name("NAME");
 }
 CLI::Option* CommandLine::add_model_file() {
   return app.add_option("--model-file", model_file, "Read this GGUF file; no daemon is needed")->type_name("FILE.gguf");
@@ -79,7 +81,8 @@ void CommandLine::parse() {
     throw Exit{kOk};
   } catch (const CLI::ExtrasError&) {
     std::string extra = app.remaining().front();
-    if (extra.starts_with('-')) usage_error("unknown option " + extra + " (put -- before a text that begins with a dash)");
+    if (extra.starts_with('-'))
+      usage_error("unknown option " + extra + " (put -- before a text that begins with a dash)");
     usage_error("unexpected argument '" + extra + "' (quote a text of several words)");
   } catch (const CLI::ParseError& error) {
     usage_error(error.what());
@@ -107,7 +110,8 @@ std::string read_file(const std::string& path) {
   return read_all(fd, path);
 }
 
-std::string text_or_stdin(const CommandLine& line, const CLI::Option* given, const std::string& text, const char* what) {
+std::string text_or_stdin(const CommandLine& line, const CLI::Option* given, const std::string& text,
+                          const char* what) {
   if (given->count() > 0) return text;
   if (!stdin_is_piped()) line.usage_error(std::string("give ") + what + " as an argument or on stdin");
   return read_stdin();
@@ -121,7 +125,8 @@ std::vector<uint32_t> parse_ids(const std::string& text) {
     uint32_t id = 0;
     auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end)
-      throw Failure(kData, "'" + text.substr(at, std::min<size_t>(end - at, 40)) + "' is not a token id: ids are numbers separated by blanks or commas");
+      throw Failure(kData, "'" + text.substr(at, std::min<size_t>(end - at, 40)) +
+                               "' is not a token id: ids are numbers separated by blanks or commas");
     ids.push_back(id);
     at = end;
   }

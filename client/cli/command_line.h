@@ -1,5 +1,5 @@
-// What every subcommand shares: parsing with one-line errors, help with examples, --socket, texts and ids from arguments or
-// stdin, and the connection.
+// What every subcommand shares: parsing with one-line errors, help with examples, --socket, texts and ids from
+// arguments or stdin, and the connection.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -32,7 +32,9 @@ class CommandLine {
   [[noreturn]] void usage_error(const std::string& message) const;
 
   client::ClientOptions client_options(std::function<bool()> interrupted = {}) const;
-  client::Client connect(std::function<bool()> interrupted = {}) const { return client::Client(client_options(std::move(interrupted))); }
+  client::Client connect(std::function<bool()> interrupted = {}) const {
+    return client::Client(client_options(std::move(interrupted)));
+  }
   bool offline() const { return !model_file.empty(); }
 
  private:

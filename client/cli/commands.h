@@ -1,5 +1,5 @@
-// The subcommands of `ellm`. Each is a function that declares its options, parses its arguments and does its work; a failure
-// is an exception (failure.h), which main reports.
+// The subcommands of `ellm`. Each is a function that declares its options, parses its arguments and does its work; a
+// failure is an exception (failure.h), which main reports.
 #pragma once
 #include <string>
 #include <vector>

@@ -25,10 +25,13 @@ struct Facts {
 
   /// Bytes of KV memory for each token of context.
   double kv_bytes_per_token(shm::KvType type) const {
-    shm::PageGeometry geometry{static_cast<uint32_t>(layers), static_cast<uint32_t>(kv_heads), static_cast<uint32_t>(head_dim), type, type};
+    shm::PageGeometry geometry{static_cast<uint32_t>(layers), static_cast<uint32_t>(kv_heads),
+                               static_cast<uint32_t>(head_dim), type, type};
     return static_cast<double>(geometry.page_bytes()) / shm::kPageTokens;
   }
-  bool has_geometry() const { return layers && kv_heads && head_dim && layers < 1 << 16 && kv_heads < 1 << 16 && head_dim < 1 << 16; }
+  bool has_geometry() const {
+    return layers && kv_heads && head_dim && layers < 1 << 16 && kv_heads < 1 << 16 && head_dim < 1 << 16;
+  }
 };
 
 /// A size under the architecture's name; the first of a list where layers differ.
@@ -84,13 +87,15 @@ boost::json::object facts_json(const Facts& facts, bool keys, bool tensors) {
                                                              {"int8", facts.kv_bytes_per_token(shm::KvType::int8)}});
   if (keys) {
     boost::json::object values;
-    for (const auto& [key, value] : file.values()) values.emplace(client::to_utf8(key), to_json(format::describe(value)));
+    for (const auto& [key, value] : file.values())
+      values.emplace(client::to_utf8(key), to_json(format::describe(value)));
     object.emplace("keys", std::move(values));
   }
   if (tensors) {
     boost::json::array list;
     for (const format::Tensor& tensor : file.tensors())
-      list.push_back(boost::json::object{{"name", to_json(tensor.name)}, {"type", tensor.type->name}, {"dims", to_json(tensor.dims)}});
+      list.push_back(boost::json::object{
+          {"name", to_json(tensor.name)}, {"type", tensor.type->name}, {"dims", to_json(tensor.dims)}});
     object.emplace("tensors", std::move(list));
   }
   return object;
@@ -101,14 +106,15 @@ std::string facts_text(const Facts& facts) {
   uint64_t parameters = format::parameter_count(file);
   auto number = [](uint64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"file", format("%s (GGUF version %u, %s)", file.path().c_str(), file.version(), human_bytes(static_cast<double>(file.file_bytes())).c_str())},
+      {"file", format("%s (GGUF version %u, %s)", file.path().c_str(), file.version(),
+                      human_bytes(static_cast<double>(file.file_bytes())).c_str())},
       {"name", std::string(file.find_string("general.name").value_or("-"))},
       {"architecture", facts.architecture},
       {"parameters", number(parameters) + " (" + format::size_label(parameters) + ")"},
       {"weights", format::describe_weight_types(file)},
       {"layers", number(facts.layers)},
-      {"heads", format("%ju, %ju for K and V, of %ju", static_cast<uintmax_t>(facts.heads), static_cast<uintmax_t>(facts.kv_heads),
-                       static_cast<uintmax_t>(facts.head_dim))},
+      {"heads", format("%ju, %ju for K and V, of %ju", static_cast<uintmax_t>(facts.heads),
+                       static_cast<uintmax_t>(facts.kv_heads), static_cast<uintmax_t>(facts.head_dim))},
       {"embedding", number(facts.embedding)},
       {"context", number(facts.context) + " tokens"},
   };
@@ -146,13 +152,17 @@ client::ModelInfo find_model(const CommandLine& line) {
   client::Client client = line.connect();
   std::vector<client::ModelInfo> models = client.models();
   for (const client::ModelInfo& model : models)
-    if (line.model.empty() ? model.loaded || models.size() == 1 : model.name == line.model || model.path == line.model) return model;
-  throw Failure(kNoInput, line.model.empty() ? "no model is loaded: name one (see `ellm models`)" : "there is no model '" + line.model + "': see `ellm models`");
+    if (line.model.empty() ? model.loaded || models.size() == 1 : model.name == line.model || model.path == line.model)
+      return model;
+  throw Failure(kNoInput, line.model.empty() ? "no model is loaded: name one (see `ellm models`)"
+                                             : "there is no model '" + line.model + "': see `ellm models`");
 }
 
 std::string model_text(const client::ModelInfo& model) {
   std::string text;
-  auto row = [&](const char* name, const std::string& value) { text += format("%-14s", name) + (value.empty() ? "-" : value) + "\n"; };
+  auto row = [&](const char* name, const std::string& value) {
+    text += format("%-14s", name) + (value.empty() ? "-" : value) + "\n";
+  };
   row("name", model.name);
   row("file", model.path + " (" + human_bytes(static_cast<double>(model.file_bytes)) + ")");
   row("architecture", model.architecture);
@@ -161,8 +171,12 @@ std::string model_text(const client::ModelInfo& model) {
   row("context", std::to_string(model.context) + " tokens");
   row("tokenizer", model.tokenizer);
   row("chat template", model.chat ? "yes" : "no");
-  row("state", !model.loaded ? "on disk" : std::string("loaded, ") + human_bytes(static_cast<double>(model.resident_bytes)) + (model.locked ? ", locked" : ", not locked"));
-  if (model.loaded) row("KV", format("%s, %ju tokens, %ju free", model.kv_type.c_str(), uintmax_t{model.kv_pages} * 32, uintmax_t{model.kv_pages_free} * 32));
+  row("state", !model.loaded ? "on disk"
+                             : std::string("loaded, ") + human_bytes(static_cast<double>(model.resident_bytes)) +
+                                   (model.locked ? ", locked" : ", not locked"));
+  if (model.loaded)
+    row("KV", format("%s, %ju tokens, %ju free", model.kv_type.c_str(), uintmax_t{model.kv_pages} * 32,
+                     uintmax_t{model.kv_pages_free} * 32));
   return text;
 }
 
@@ -183,7 +197,8 @@ int inspect_command(Invocation& invocation) {
     return kOk;
   }
   Facts facts = read_facts(line.model_file);
-  write_text(line.json ? serialize(facts_json(facts, keys, tensors)) + "\n" : facts_text(facts) + details_text(*facts.file, keys, tensors));
+  write_text(line.json ? serialize(facts_json(facts, keys, tensors)) + "\n"
+                       : facts_text(facts) + details_text(*facts.file, keys, tensors));
   return kOk;
 }
 

@@ -26,7 +26,9 @@ inline boost::json::value to_json(float value) { return shortest_double(value); 
 template <class T>
 boost::json::value to_json(const std::vector<T>& list);
 template <class A, class B>
-boost::json::value to_json(const std::pair<A, B>& pair) { return boost::json::array{to_json(pair.first), to_json(pair.second)}; }
+boost::json::value to_json(const std::pair<A, B>& pair) {
+  return boost::json::array{to_json(pair.first), to_json(pair.second)};
+}
 
 template <class T>
 boost::json::value to_json(const T& value) {

@@ -1,4 +1,5 @@
-// libedit reads the terminal through read_character(), which returns where a signal came, so that Ctrl-C ends a line at once.
+// libedit reads the terminal through read_character(), which returns where a signal came, so that Ctrl-C ends a line at
+// once.
 #include "client/cli/line_editor.h"
 
 #include <histedit.h>
@@ -84,7 +85,9 @@ struct LineEditor::Terminal {
     history_end(history);
   }
   template <class... A>
-  int history_(HistEvent* event, int operation, A... arguments) { return ::history(history, event, operation, arguments...); }
+  int history_(HistEvent* event, int operation, A... arguments) {
+    return ::history(history, event, operation, arguments...);
+  }
 
   void remember(const std::string& text) {
     HistEvent event;

@@ -52,7 +52,8 @@ std::string help() {
 }
 
 const Command* find_command(const std::string& name) {
-  auto found = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
+  auto found =
+      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
   return found == std::end(kCommands) ? nullptr : found;
 }
 

@@ -13,28 +13,35 @@ using client::RequestInfo;
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string models_table(const std::vector<ModelInfo>& models) {
-  std::vector<std::vector<std::string>> rows = {{"NAME", ">SIZE", "PARAMETERS", "WEIGHTS", "ARCHITECTURE", ">CONTEXT", "STATE"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"NAME", ">SIZE", "PARAMETERS", "WEIGHTS", "ARCHITECTURE", ">CONTEXT", "STATE"}};
   for (const ModelInfo& model : models)
-    rows.push_back({model.name, human_bytes(static_cast<double>(model.file_bytes)), or_dash(model.size_label), or_dash(model.weight_types),
-                    or_dash(model.architecture), model.context ? std::to_string(model.context) : "-",
-                    !model.loaded ? "on disk" : model.locked ? "loaded, locked" : "loaded"});
+    rows.push_back({model.name, human_bytes(static_cast<double>(model.file_bytes)), or_dash(model.size_label),
+                    or_dash(model.weight_types), or_dash(model.architecture),
+                    model.context ? std::to_string(model.context) : "-",
+                    !model.loaded  ? "on disk"
+                    : model.locked ? "loaded, locked"
+                                   : "loaded"});
   return table(rows);
 }
 
 std::string loaded_table(const std::vector<ModelInfo>& models) {
-  std::vector<std::vector<std::string>> rows = {{"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE"}};
   for (const ModelInfo& model : models)
-    rows.push_back({model.name, human_bytes(static_cast<double>(model.resident_bytes)), model.locked ? "yes" : "no", std::to_string(model.context),
-                    or_dash(model.kv_type), std::to_string(uint64_t{model.kv_pages} * 32), std::to_string(uint64_t{model.kv_pages_free} * 32)});
+    rows.push_back({model.name, human_bytes(static_cast<double>(model.resident_bytes)), model.locked ? "yes" : "no",
+                    std::to_string(model.context), or_dash(model.kv_type),
+                    std::to_string(uint64_t{model.kv_pages} * 32), std::to_string(uint64_t{model.kv_pages_free} * 32)});
   return table(rows);
 }
 
 std::string requests_table(const std::vector<RequestInfo>& requests) {
-  std::vector<std::vector<std::string>> rows = {{">REQUEST", ">UID", ">PID", "MODEL", "KIND", "STATE", ">PROMPT", ">DONE", ">GENERATED", ">AGE"}};
+  std::vector<std::vector<std::string>> rows = {
+      {">REQUEST", ">UID", ">PID", "MODEL", "KIND", "STATE", ">PROMPT", ">DONE", ">GENERATED", ">AGE"}};
   for (const RequestInfo& r : requests)
-    rows.push_back({std::to_string(r.request), std::to_string(r.uid), std::to_string(r.pid), or_dash(r.model), or_dash(r.kind), or_dash(r.state),
-                    std::to_string(r.prompt_tokens), std::to_string(r.done_tokens), std::to_string(r.completion_tokens),
-                    human_seconds(r.age_ms / 1000)});
+    rows.push_back({std::to_string(r.request), std::to_string(r.uid), std::to_string(r.pid), or_dash(r.model),
+                    or_dash(r.kind), or_dash(r.state), std::to_string(r.prompt_tokens), std::to_string(r.done_tokens),
+                    std::to_string(r.completion_tokens), human_seconds(r.age_ms / 1000)});
   return table(rows);
 }
 
@@ -51,7 +58,9 @@ int models_command(Invocation& invocation) {
   line.app.add_option("--unload", unload, "Give this model's memory back")->type_name("NAME")->excludes(load_option);
   line.add_json();
   line.parse();
-  auto action = !load.empty() ? client::ModelsAction::load : !unload.empty() ? client::ModelsAction::unload : client::ModelsAction::list;
+  auto action = !load.empty()     ? client::ModelsAction::load
+                : !unload.empty() ? client::ModelsAction::unload
+                                  : client::ModelsAction::list;
   client::Client client = line.connect();
   std::vector<ModelInfo> models = client.models(action, load.empty() ? unload : load);
   if (line.json)
@@ -73,7 +82,9 @@ int ps_command(Invocation& invocation) {
   client::Client client = line.connect();
   client::StatusReply status = client.status();
   if (line.json) {
-    write_out(serialize(boost::json::object{{"models", to_json(status.models)}, {"requests", to_json(status.requests)}}) + "\n");
+    write_out(
+        serialize(boost::json::object{{"models", to_json(status.models)}, {"requests", to_json(status.requests)}}) +
+        "\n");
     return kOk;
   }
   write_out(status.models.empty() ? "no model is loaded\n" : loaded_table(status.models));
@@ -82,7 +93,8 @@ int ps_command(Invocation& invocation) {
 }
 
 int status_command(Invocation& invocation) {
-  CommandLine line(invocation, "How the daemon is doing.", "  ellm status\n  ellm status --json | jq .running\n  ellm status > /dev/null && echo up");
+  CommandLine line(invocation, "How the daemon is doing.",
+                   "  ellm status\n  ellm status --json | jq .running\n  ellm status > /dev/null && echo up");
   line.add_json();
   line.parse();
   client::Client client = line.connect();
@@ -93,11 +105,12 @@ int status_command(Invocation& invocation) {
     write_out(serialize(object) + "\n");
     return kOk;
   }
-  std::string text = format("ellmd %s, process %u, up %s\n", status.version.c_str(), status.pid, human_seconds(status.uptime_s).c_str());
+  std::string text = format("ellmd %s, process %u, up %s\n", status.version.c_str(), status.pid,
+                            human_seconds(status.uptime_s).c_str());
   text += format("%u threads, %s kernels, %s\n", status.threads, status.kernels.c_str(), status.cpu.c_str());
-  text += format("%u running, %u queued, %u connections; %ju requests served, %ju prompt and %ju generated tokens\n", status.running, status.queued,
-                 status.connections, static_cast<uintmax_t>(status.served), static_cast<uintmax_t>(status.prompt_tokens),
-                 static_cast<uintmax_t>(status.completion_tokens));
+  text += format("%u running, %u queued, %u connections; %ju requests served, %ju prompt and %ju generated tokens\n",
+                 status.running, status.queued, status.connections, static_cast<uintmax_t>(status.served),
+                 static_cast<uintmax_t>(status.prompt_tokens), static_cast<uintmax_t>(status.completion_tokens));
   for (const std::string& warning : status.warnings) text += "warning: " + warning + "\n";
   text += "\n" + (status.models.empty() ? "no model is loaded\n" : loaded_table(status.models));
   write_out(text);

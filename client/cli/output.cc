@@ -114,7 +114,8 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     return text;
   };
   for (size_t row = 0; row < rows.size(); row++)
-    for (size_t column = 0; column < widths.size(); column++) widths[column] = std::max(widths[column], width(cell(row, column)));
+    for (size_t column = 0; column < widths.size(); column++)
+      widths[column] = std::max(widths[column], width(cell(row, column)));
   std::string out;
   for (size_t row = 0; row < rows.size(); row++) {
     for (size_t column = 0; column < widths.size(); column++) {

@@ -18,8 +18,8 @@ bool error_is_terminal();
 /// To stdout, to the byte. Throws OutputClosed, Failure.
 void write_out(std::string_view bytes);
 
-/// A model's text: as write_out, but on a terminal control characters other than newline and tab become visible, so that no
-/// text can command the terminal.
+/// A model's text: as write_out, but on a terminal control characters other than newline and tab become visible, so
+/// that no text can command the terminal.
 void write_text(std::string_view text);
 
 /// Text alone to stdout; on a terminal a newline is added where it does not end in one.
@@ -36,7 +36,8 @@ std::string human_bytes(double bytes);
 /// "3 s", "5 min", "2 h", "4 d"
 std::string human_seconds(double seconds);
 
-/// Rows of cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned right.
+/// Rows of cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned
+/// right.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
 

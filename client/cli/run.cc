@@ -33,7 +33,8 @@ struct Options {
 std::string read_prompt(const CommandLine& line, const Options& options) {
   bool given = options.prompt_given->count() > 0;
   if (!given && !stdin_is_piped())
-    line.usage_error(options.ids ? "give token ids as an argument or on stdin" : "give a prompt as an argument or on stdin (`ellm chat` converses)");
+    line.usage_error(options.ids ? "give token ids as an argument or on stdin"
+                                 : "give a prompt as an argument or on stdin (`ellm chat` converses)");
   std::string piped = stdin_is_piped() ? read_stdin() : "";
   if (!given && piped.empty()) throw Failure(kNoInput, "the prompt is empty: nothing came on stdin");
   if (!given) return piped;
@@ -48,7 +49,8 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
-client::Generate plain_request(const CommandLine& line, const Options& options, std::string prompt, const client::Sampling& sampling) {
+client::Generate plain_request(const CommandLine& line, const Options& options, std::string prompt,
+                               const client::Sampling& sampling) {
   client::Generate request;
   request.model = line.model;
   request.use_tokens = options.ids;
@@ -60,7 +62,8 @@ client::Generate plain_request(const CommandLine& line, const Options& options, 
   return request;
 }
 
-client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt, const client::Sampling& sampling) {
+client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt,
+                          const client::Sampling& sampling) {
   if (prompt.empty()) line.usage_error("the prompt is empty");
   client::Chat request;
   request.model = line.model;
@@ -91,12 +94,14 @@ void write_logprobs(const client::Completion& completion) {
   }
 }
 
-client::Completion send(client::Client& client, std::variant<client::Generate, client::Chat> request, const client::OnToken& on_token) {
+client::Completion send(client::Client& client, std::variant<client::Generate, client::Chat> request,
+                        const client::OnToken& on_token) {
   if (auto* plain = std::get_if<client::Generate>(&request)) return client.generate(std::move(*plain), on_token);
   return client.chat(std::get<client::Chat>(std::move(request)), on_token);
 }
 
-void write_completion(const client::Completion& completion, const CommandLine& line, const Options& options, bool streamed) {
+void write_completion(const client::Completion& completion, const CommandLine& line, const Options& options,
+                      bool streamed) {
   bool logprobs = options.logprobs_given->count() > 0;
   if (line.json) {
     write_out(serialize(completion_json(completion, logprobs)) + "\n");
@@ -111,15 +116,20 @@ void write_completion(const client::Completion& completion, const CommandLine& l
 }  // namespace
 
 int run_command(Invocation& invocation) {
-  CommandLine line(invocation, "Answers a prompt: an argument, stdin, or both (the argument, a blank line, stdin).", kExamples);
+  CommandLine line(invocation, "Answers a prompt: an argument, stdin, or both (the argument, a blank line, stdin).",
+                   kExamples);
   Options options;
   options.prompt_given = line.app.add_option("PROMPT", options.prompt, "The prompt");
-  options.system_given = line.app.add_option("-s,--system", options.system, "A system message before the prompt")->type_name("TEXT");
+  options.system_given =
+      line.app.add_option("-s,--system", options.system, "A system message before the prompt")->type_name("TEXT");
   line.add_model();
   auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
-  line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")->excludes(options.system_given, raw);
+  line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")
+      ->excludes(options.system_given, raw);
   raw->excludes(options.system_given);
-  options.logprobs_given = line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")->type_name("N");
+  options.logprobs_given =
+      line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")
+          ->type_name("N");
   line.add_json();
   line.app.add_flag("--no-stream", options.no_stream, "Print the answer when it is complete");
   line.app.add_flag("-v,--stats", options.statistics, "Speed and token counts on stderr");

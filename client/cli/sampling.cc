@@ -26,7 +26,9 @@ SamplingOptions::SamplingOptions(CommandLine& line) : line_(line) {
   number("--seed", sampling_.seed, "The same seed gives the same answer", "N");
   number("-n,--max-tokens", sampling_.max_tokens, "End after N tokens; 0: when the context is full", "N");
   line.add_list("--stop", sampling_.stop, "End before this text; may be repeated")->type_name("TEXT")->group(kGroup);
-  line.add_list("--logit-bias", logit_bias_, "Add VALUE to the logit of token ID; may be repeated")->type_name("ID=VALUE")->group(kGroup);
+  line.add_list("--logit-bias", logit_bias_, "Add VALUE to the logit of token ID; may be repeated")
+      ->type_name("ID=VALUE")
+      ->group(kGroup);
   app.add_flag("--ignore-eos", sampling_.ignore_eos, "Go on after the model's end of text")->group(kGroup);
 }
 

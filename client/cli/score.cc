@@ -14,7 +14,9 @@ constexpr const char* kExamples =
     "  ellm tokenize \"Once upon\" | ellm score --ids";
 
 boost::json::object scores_json(const client::Scores& scores, bool top) {
-  boost::json::object object{{"perplexity", scores.perplexity()}, {"tokens", to_json(scores.tokens)}, {"log_probs", to_json(scores.log_probs)}};
+  boost::json::object object{{"perplexity", scores.perplexity()},
+                             {"tokens", to_json(scores.tokens)},
+                             {"log_probs", to_json(scores.log_probs)}};
   if (top) object.emplace("top", to_json(scores.top));
   object.emplace("usage", to_json(scores.usage));
   return object;
@@ -36,7 +38,8 @@ void write_tokens(const client::Scores& scores) {
 }  // namespace
 
 int score_command(Invocation& invocation) {
-  CommandLine line(invocation, "Log-probabilities (natural logarithm) of a text's own tokens, and its perplexity.", kExamples);
+  CommandLine line(invocation, "Log-probabilities (natural logarithm) of a text's own tokens, and its perplexity.",
+                   kExamples);
   std::string text;
   bool ids = false, tokens = false;
   uint32_t top = 0;
@@ -44,7 +47,8 @@ int score_command(Invocation& invocation) {
   line.add_model();
   line.app.add_flag("--ids", ids, "The text is token ids, taken as they are");
   line.app.add_option("--top", top, "The K likeliest tokens at every position")->type_name("K");
-  line.app.add_flag("--tokens", tokens, "A line per token: id, log-probability; with --top also what was likeliest in its place");
+  line.app.add_flag("--tokens", tokens,
+                    "A line per token: id, log-probability; with --top also what was likeliest in its place");
   line.add_json();
   line.parse();
 
@@ -59,7 +63,8 @@ int score_command(Invocation& invocation) {
     request.text = std::move(text);
   client::Client client = line.connect();
   client::Scores scores = client.score(std::move(request));
-  if (scores.log_probs.empty()) throw Failure(kData, format("a score needs at least 2 tokens, the text has %zu", scores.tokens.size()));
+  if (scores.log_probs.empty())
+    throw Failure(kData, format("a score needs at least 2 tokens, the text has %zu", scores.tokens.size()));
   if (line.json) {
     write_out(serialize(scores_json(scores, top > 0)) + "\n");
   } else {

@@ -13,7 +13,8 @@ std::string describe_statistics(const client::Completion& completion) {
   if (timings.prefill_tokens_per_second > 0) text += format(" at %.0f/s", timings.prefill_tokens_per_second);
   text += format(", first token after %.0f ms, %u tokens", timings.ttft_ms, usage.completion_tokens);
   if (timings.decode_tokens_per_second > 0) text += format(" at %.1f/s", timings.decode_tokens_per_second);
-  if (usage.drafted_tokens > 0) text += format(", %u of %u drafts accepted", usage.accepted_tokens, usage.drafted_tokens);
+  if (usage.drafted_tokens > 0)
+    text += format(", %u of %u drafts accepted", usage.accepted_tokens, usage.drafted_tokens);
   return text + ", " + client::name_of(completion.finish_reason);
 }
 

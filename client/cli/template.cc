@@ -25,7 +25,8 @@ boost::json::object parse_variables(const std::string& text) {
   size_t used = parser.write_some(text, error);
   if (!error && text.find_first_not_of(" \t\r\n", used) != std::string::npos) error = boost::json::error::extra_data;
   if (error) {
-    size_t line = 1 + static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(used, text.size())), '\n'));
+    size_t line = 1 + static_cast<size_t>(std::count(
+                          text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(used, text.size())), '\n'));
     throw Failure(kData, format("the variables are not JSON: %s, line %zu", error.message().c_str(), line));
   }
   boost::json::value value = parser.release();
@@ -50,12 +51,16 @@ std::string render_file(const std::string& path, boost::json::object variables) 
 }  // namespace
 
 int template_command(Invocation& invocation) {
-  CommandLine line(invocation, "Renders a model's chat template over JSON variables and prints the text alone.", kExamples);
+  CommandLine line(invocation, "Renders a model's chat template over JSON variables and prints the text alone.",
+                   kExamples);
   std::string variables, template_file;
   auto* given = line.app.add_option("JSON", variables, "The variables, an object; default: stdin");
   auto* model = line.add_model();
   auto* model_file = line.add_model_file()->excludes(model);
-  line.app.add_option("--template-file", template_file, "Render this Jinja file")->type_name("T.jinja")->excludes(model)->excludes(model_file);
+  line.app.add_option("--template-file", template_file, "Render this Jinja file")
+      ->type_name("T.jinja")
+      ->excludes(model)
+      ->excludes(model_file);
   line.parse();
   variables = text_or_stdin(line, given, variables, "JSON variables");
   boost::json::object object = parse_variables(variables);

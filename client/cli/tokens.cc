@@ -30,7 +30,8 @@ client::TokenizeReply tokenize(const CommandLine& line, client::Tokenize request
   }
   auto tokenizer = open_tokenizer(line);
   client::TokenizeReply reply;
-  reply.tokens = tokenizer->encode(request.text, {.add_special = request.add_special, .parse_special = request.parse_special});
+  reply.tokens =
+      tokenizer->encode(request.text, {.add_special = request.add_special, .parse_special = request.parse_special});
   for (uint32_t id : reply.tokens) reply.pieces.emplace_back(tokenizer->piece(id));
   return reply;
 }
@@ -61,7 +62,8 @@ int tokenize_command(Invocation& invocation) {
     out = serialize(boost::json::object{{"ids", to_json(reply.tokens)}, {"pieces", to_json(reply.pieces)}}) + "\n";
   } else if (pieces) {
     for (size_t i = 0; i < reply.tokens.size(); i++)
-      out += format("%6u ", reply.tokens[i]) + serialize(to_json(i < reply.pieces.size() ? reply.pieces[i] : "")) + "\n";
+      out +=
+          format("%6u ", reply.tokens[i]) + serialize(to_json(i < reply.pieces.size() ? reply.pieces[i] : "")) + "\n";
   } else {
     const char* separator = "";
     for (uint32_t id : reply.tokens) out += std::exchange(separator, " ") + std::to_string(id);

@@ -33,7 +33,8 @@ class ClientTest : public testing::Test {
   }
   /// Serves every connection with hello and `script`.
   void serve(FakeServer::Script script) {
-    server_ = std::make_unique<FakeServer>(path_, [script = std::move(script)](Peer& peer) { peer.say_hello(), script(peer); });
+    server_ = std::make_unique<FakeServer>(
+        path_, [script = std::move(script)](Peer& peer) { peer.say_hello(), script(peer); });
   }
   void serve_raw(FakeServer::Script script) { server_ = std::make_unique<FakeServer>(path_, std::move(script)); }
 
@@ -199,7 +200,8 @@ TEST_F(ClientTest, TwoBackgroundRequestsInterleave) {
   serve([](Peer& peer) {
     auto first = peer.expect<Generate>(), second = peer.expect<Generate>();
     ASSERT_NE(first.id, second.id);
-    for (uint32_t i = 0; i < 3; i++) peer.send(token(first.id, first.prompt, i)), peer.send(token(second.id, second.prompt, i));
+    for (uint32_t i = 0; i < 3; i++)
+      peer.send(token(first.id, first.prompt, i)), peer.send(token(second.id, second.prompt, i));
     peer.send(done(second.id)), peer.send(done(first.id));
   });
   Client client(path_);
@@ -208,8 +210,9 @@ TEST_F(ClientTest, TwoBackgroundRequestsInterleave) {
   std::string order;
   std::promise<std::string> ended;
   Running first = client.start(a, [&](const Token& event) { order += event.text; });
-  Running second = client.start(b, [&](const Token& event) { order += event.text; },
-                                [&](Completion completion, std::exception_ptr error) { ended.set_value(error ? "error" : completion.text); });
+  Running second = client.start(
+      b, [&](const Token& event) { order += event.text; },
+      [&](Completion completion, std::exception_ptr error) { ended.set_value(error ? "error" : completion.text); });
   EXPECT_EQ(ended.get_future().get(), "bbb");
   EXPECT_EQ(first.get().text, "aaa");
   EXPECT_EQ(second.get().text, "bbb");
@@ -253,7 +256,8 @@ TEST_F(ClientTest, ManyThreadsShareOneConnection) {
         if (i % 2) {
           if (client.generate(request).text != five) wrong++;
         } else {
-          Running running = client.start(request, {}, [&](Completion c, std::exception_ptr error) { ended += !error && c.text == five; });
+          Running running = client.start(
+              request, {}, [&](Completion c, std::exception_ptr error) { ended += !error && c.text == five; });
           if (i % 4 && running.get().text != five) wrong++;
           while (i % 4 == 0 && !running.wait_for(1ms)) continue;
         }
@@ -335,7 +339,8 @@ TEST_F(ClientTest, WhatACallbackThrowsCancelsAndComesOut) {
   });
   Client client(path_);
   int calls = 0;
-  EXPECT_THROW(client.generate(Generate(), [&](const Token&) { calls++, throw std::out_of_range("enough"); }), std::out_of_range);
+  EXPECT_THROW(client.generate(Generate(), [&](const Token&) { calls++, throw std::out_of_range("enough"); }),
+               std::out_of_range);
   EXPECT_EQ(calls, 1);
   client.status();              // the connection lives on
 }
@@ -368,7 +373,8 @@ TEST_F(ClientTest, ClosingTheClientEndsWhatRunsInTheBackground) {
   std::promise<bool> failed;
   {
     Client client(path_);
-    running = client.start(Generate(), {}, [&](Completion, std::exception_ptr error) { failed.set_value(error != nullptr); });
+    running =
+        client.start(Generate(), {}, [&](Completion, std::exception_ptr error) { failed.set_value(error != nullptr); });
   }
   EXPECT_TRUE(failed.get_future().get());
   ConnectionError error = connection_error([&] { running->get(); });
@@ -378,7 +384,8 @@ TEST_F(ClientTest, ClosingTheClientEndsWhatRunsInTheBackground) {
 TEST_F(ClientTest, FramesArriveInAnyPieces) {
   serve([](Peer& peer) {
     auto request = peer.expect<Generate>();
-    std::string bytes = encode_frame(token(request.id, "one", 1)) + encode_frame(token(request.id, "two", 2)) + encode_frame(done(request.id));
+    std::string bytes = encode_frame(token(request.id, "one", 1)) + encode_frame(token(request.id, "two", 2)) +
+                        encode_frame(done(request.id));
     for (char byte : bytes) peer.send_raw({&byte, 1});
     request = peer.expect<Generate>();
     peer.send_raw(encode_frame(token(request.id, "one", 1)) + encode_frame(done(request.id)));
@@ -439,7 +446,8 @@ TEST_F(ClientTest, MessagesOfTheFutureAndOfEndedRequestsAreIgnored) {
 
 TEST_F(ClientTest, AServerThatTalksNonsenseIsLeft) {
   const std::pair<std::string, std::string> kCases[] = {
-      {std::string("\x03\x00\x00\x00\x92\x20\xa1", 7), "damaged message"},          // [token, a string of one byte that is not there
+      {std::string("\x03\x00\x00\x00\x92\x20\xa1", 7),
+       "damaged message"},  // [token, a string of one byte that is not there
       {std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
       {"", "unexpected status_reply"},
   };
@@ -459,7 +467,7 @@ TEST_F(ClientTest, AServerThatTalksNonsenseIsLeft) {
   }
 }
 
-// ---- connecting -------------------------------------------------------------------------------------------------------
+// ---- connecting ------------------------------------------------------------------------------------------
 
 TEST_F(ClientTest, HelloIsChecked) {
   auto error_with = [&](FakeServer::Script script) {
@@ -480,13 +488,17 @@ TEST_F(ClientTest, HelloIsChecked) {
                        "version 1 is gone"));
   EXPECT_TRUE(contains(error_with([](Peer& peer) { peer.expect<Hello>(), peer.send(Ok{1}); }), "did not say hello"));
   EXPECT_TRUE(contains(error_with([](Peer& peer) { peer.expect<Hello>(); }), "closed the connection at once"));
-  EXPECT_TRUE(contains(error_with([](Peer& peer) { peer.expect<Hello>(), peer.send_raw("HTTP/1.1 400 Bad Request\r\n\r\n"); }), "is not ellmd"));
-  EXPECT_TRUE(contains(error_with([](Peer& peer) { peer.expect<Hello>(), peer.send_raw(std::string("\x01\0\0\0x", 5)); }),
-                       "does not speak ellmd's protocol"));
+  EXPECT_TRUE(
+      contains(error_with([](Peer& peer) { peer.expect<Hello>(), peer.send_raw("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
+               "is not ellmd"));
+  EXPECT_TRUE(
+      contains(error_with([](Peer& peer) { peer.expect<Hello>(), peer.send_raw(std::string("\x01\0\0\0x", 5)); }),
+               "does not speak ellmd's protocol"));
 }
 
 TEST_F(ClientTest, ABusyDaemonSaysSoAtHello) {
-  serve_raw([](Peer& peer) { peer.expect<Hello>(), peer.send(Error{0, ErrorCode::busy, "16 connections already", 500}); });
+  serve_raw(
+      [](Peer& peer) { peer.expect<Hello>(), peer.send(Error{0, ErrorCode::busy, "16 connections already", 500}); });
   ClientError error = client_error([&] { Client client(path_); });
   EXPECT_EQ(error.code(), ErrorCode::busy);
   EXPECT_EQ(error.retry_after_ms(), 500u);
@@ -494,7 +506,10 @@ TEST_F(ClientTest, ABusyDaemonSaysSoAtHello) {
 
 TEST_F(ClientTest, ConnectionErrorsSayWhatToDo) {
   auto error_at = [](const std::string& path) { return connection_error([&] { Client client(path); }); };
-  EXPECT_EQ(error_at(path_).what(), "no ellmd at " + path_ + ": start it with `ellmd` or `systemctl start ellmd`, or name another socket with --socket or $ELLM_SOCKET");
+  EXPECT_EQ(
+      error_at(path_).what(),
+      "no ellmd at " + path_ +
+          ": start it with `ellmd` or `systemctl start ellmd`, or name another socket with --socket or $ELLM_SOCKET");
   EXPECT_EQ(error_at(path_).kind(), Kind::absent);
 
   int fd = socket(AF_UNIX, SOCK_STREAM, 0);                  // bound once, listens no more
@@ -519,7 +534,8 @@ TEST_F(ClientTest, TheSocketIsSoughtInTheDocumentedOrder) {
   setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
   EXPECT_EQ(default_socket_path(), "/named/here.sock");
   setenv("ELLM_SOCKET", "", 1);
-  EXPECT_EQ(default_socket_path(), access("/run/ellm/ellmd.sock", F_OK) == 0 ? "/run/ellm/ellmd.sock" : directory_ + "/ellm/ellmd.sock");
+  EXPECT_EQ(default_socket_path(),
+            access("/run/ellm/ellmd.sock", F_OK) == 0 ? "/run/ellm/ellmd.sock" : directory_ + "/ellm/ellmd.sock");
   ASSERT_EQ(mkdir((directory_ + "/ellm").c_str(), 0700), 0);
   std::ofstream(directory_ + "/ellm/ellmd.sock") << "";
   EXPECT_EQ(default_socket_path(), directory_ + "/ellm/ellmd.sock");

@@ -16,11 +16,14 @@ namespace {
 
 std::string body_of(const Message& message) { return encode_frame(message).substr(4); }
 
-const DecodeFailure& failure(const std::variant<Message, DecodeFailure>& result) { return std::get<DecodeFailure>(result); }
+const DecodeFailure& failure(const std::variant<Message, DecodeFailure>& result) {
+  return std::get<DecodeFailure>(result);
+}
 
 bool same_message(const std::variant<Message, DecodeFailure>& decoded, const Message& expected) {
   return std::visit(
-      [&]<class M>(const M& message) { return samples::same(message, std::get<M>(std::get<Message>(decoded))); }, expected);
+      [&]<class M>(const M& message) { return samples::same(message, std::get<M>(std::get<Message>(decoded))); },
+      expected);
 }
 
 std::string pack(auto&&... values) {
@@ -31,7 +34,8 @@ std::string pack(auto&&... values) {
   return {buffer.data(), buffer.size()};
 }
 
-// ---- golden bytes: tests/golden/protocol_v1/NAME.hex, and NAME.2.hex … where fields were appended since ------------------
+// ---- golden bytes: tests/golden/protocol_v1/NAME.hex, and NAME.2.hex … where fields were appended since
+// ------------------
 
 std::string golden_path(const std::string& name, int edition) {
   return ELLM_GOLDEN_DIR "/" + name + (edition > 1 ? "." + std::to_string(edition) : "") + ".hex";
@@ -97,7 +101,8 @@ TEST(Codec, RandomRoundTrips) {
     for (const Message& sample : samples::all(samples::Random(seed))) {
       std::string body = body_of(sample);
       auto decoded = decode(body);
-      ASSERT_TRUE(std::holds_alternative<Message>(decoded)) << samples::name_of(sample) << ": " << failure(decoded).message;
+      ASSERT_TRUE(std::holds_alternative<Message>(decoded))
+          << samples::name_of(sample) << ": " << failure(decoded).message;
       ASSERT_TRUE(same_message(decoded, sample)) << samples::name_of(sample) << ", seed " << seed;
     }
 }
@@ -107,7 +112,8 @@ TEST(Codec, EveryTruncationIsAnError) {
     std::string body = body_of(sample);
     for (size_t length = 0; length < body.size(); length++) {
       auto decoded = decode(std::string_view(body).substr(0, length));
-      ASSERT_TRUE(std::holds_alternative<DecodeFailure>(decoded)) << samples::name_of(sample) << " of " << length << " bytes";
+      ASSERT_TRUE(std::holds_alternative<DecodeFailure>(decoded))
+          << samples::name_of(sample) << " of " << length << " bytes";
       EXPECT_EQ(failure(decoded).code, ErrorCode::bad_request);
     }
     EXPECT_NE(failure(decode(body + "x")).message.find("1 bytes too many"), std::string::npos);
@@ -144,7 +150,8 @@ TEST(Codec, AClaimedLengthAllocatesNothing) {
   EXPECT_LE(allocated_bytes() - before, 4096u);
   EXPECT_EQ(failure(decoded).id, 1u);
   EXPECT_EQ(failure(decoded).message, "generate.tokens: an array of 4294967295 elements in 0 bytes");
-  for (const char* start : {"\xdd\xff\xff\xff\xff", "\x92\x02\xdb\xff\xff\xff\xff", "\x92\xcd\x03\xe7\xdf\xff\xff\xff\xff"}) {
+  for (const char* start :
+       {"\xdd\xff\xff\xff\xff", "\x92\x02\xdb\xff\xff\xff\xff", "\x92\xcd\x03\xe7\xdf\xff\xff\xff\xff"}) {
     before = allocated_bytes();
     EXPECT_TRUE(std::holds_alternative<DecodeFailure>(decode(start)));
     EXPECT_LE(allocated_bytes() - before, 4096u);
@@ -182,7 +189,8 @@ TEST(Codec, UnknownTrailingFieldsAreIgnoredAndMissingOnesKeepDefaults) {
   EXPECT_EQ(tokenize.id, 7u);
   EXPECT_TRUE(tokenize.add_special && tokenize.parse_special);
   // A part with fewer fields, and nil for "as the default is".
-  decoded = decode(pack(Generate::kTag, 9u, msgpack::type::nil_t(), "hi", std::vector<int>{}, false, std::vector<float>{0.5f}));
+  decoded = decode(
+      pack(Generate::kTag, 9u, msgpack::type::nil_t(), "hi", std::vector<int>{}, false, std::vector<float>{0.5f}));
   ASSERT_TRUE(std::holds_alternative<Message>(decoded)) << failure(decoded).message;
   auto& generate = std::get<Generate>(std::get<Message>(decoded));
   EXPECT_EQ(generate.sampling.temperature, 0.5f);
@@ -240,16 +248,20 @@ TEST(Codec, ErrorsNameTheFieldAndTheRequest) {
       {pack(999u, "x"), ErrorCode::unknown_message, 0, "unknown message tag 999"},
       {pack(Models::kTag, 4u, 9u), ErrorCode::bad_request, 4, "models.action: unknown value 9, known are 1 to 3"},
       {pack(Models::kTag, 4u, 0u), ErrorCode::bad_request, 4, "models.action: unknown value 0, known are 1 to 3"},
-      {pack(Cancel::kTag, -1), ErrorCode::bad_request, 0, "cancel.id: expected an unsigned integer, got a negative one"},
-      {pack(Cancel::kTag, 1u << 31, uint64_t{1} << 32), ErrorCode::bad_request, 1u << 31, "cancel.target: 4294967296 is above 4294967295"},
+      {pack(Cancel::kTag, -1), ErrorCode::bad_request, 0,
+       "cancel.id: expected an unsigned integer, got a negative one"},
+      {pack(Cancel::kTag, 1u << 31, uint64_t{1} << 32), ErrorCode::bad_request, 1u << 31,
+       "cancel.target: 4294967296 is above 4294967295"},
       {pack(Tokenize::kTag, 3u, "m", 5), ErrorCode::bad_request, 3, "tokenize.text: expected a string, got an integer"},
-      {pack(Tokenize::kTag, 3u, "m", "t", 1), ErrorCode::bad_request, 3, "tokenize.add_special: expected a boolean, got an integer"},
+      {pack(Tokenize::kTag, 3u, "m", "t", 1), ErrorCode::bad_request, 3,
+       "tokenize.add_special: expected a boolean, got an integer"},
       {pack(Detokenize::kTag, 3u, "m", std::vector<int>{1, -2}), ErrorCode::bad_request, 3,
        "detokenize.tokens[1]: expected an unsigned integer, got a negative one"},
-      {pack(Chat::kTag, 8u, "m", std::vector<std::tuple<std::string, std::string, V>>{{"user", "x", V{}}, {"user", "y", V{1, 2}}}, 7),
+      {pack(Chat::kTag, 8u, "m",
+            std::vector<std::tuple<std::string, std::string, V>>{{"user", "x", V{}}, {"user", "y", V{1, 2}}}, 7),
        ErrorCode::bad_request, 8, "chat.tools: expected a string, got an integer"},
-      {pack(Chat::kTag, 8u, "m", std::vector<std::vector<std::string>>{{"user", "x"}, {"user", "y", "z"}}), ErrorCode::bad_request, 8,
-       "chat.messages[1].token_ids: expected an array, got a string"},
+      {pack(Chat::kTag, 8u, "m", std::vector<std::vector<std::string>>{{"user", "x"}, {"user", "y", "z"}}),
+       ErrorCode::bad_request, 8, "chat.messages[1].token_ids: expected an array, got a string"},
       {pack(Generate::kTag, 2u, "", "", V{}, false, std::vector<std::string>{"hot"}), ErrorCode::bad_request, 2,
        "generate.sampling.temperature: expected a number, got a string"},
       {pack(Generate::kTag, 2u, "", "", V{}, false, std::vector<double>{1e300}), ErrorCode::bad_request, 2,

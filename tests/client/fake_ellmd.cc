@@ -1,5 +1,6 @@
-// fake_ellmd SOCKET: a daemon without a model, for the tests of `ellm`. It answers a prompt with a description of the request,
-// so that a test sees what arrived; some prompts ("slow", "die", "error 5" …) make it misbehave. Ends when stdin does.
+// fake_ellmd SOCKET: a daemon without a model, for the tests of `ellm`. It answers a prompt with a description of the
+// request, so that a test sees what arrived; some prompts ("slow", "die", "error 5" …) make it misbehave. Ends when
+// stdin does.
 #include <sys/prctl.h>
 
 #include <atomic>
@@ -23,23 +24,28 @@ std::string join(const std::vector<uint32_t>& ids) {
 
 std::string describe(const Sampling& s) {
   char text[300];
-  snprintf(text, sizeof text, "temperature=%g top_k=%u top_p=%g min_p=%g repetition=%g presence=%g frequency=%g seed=%llu max=%u", s.temperature,
-           s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty, s.frequency_penalty, static_cast<unsigned long long>(s.seed), s.max_tokens);
+  snprintf(text, sizeof text,
+           "temperature=%g top_k=%u top_p=%g min_p=%g repetition=%g presence=%g frequency=%g seed=%llu max=%u",
+           s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty, s.frequency_penalty,
+           static_cast<unsigned long long>(s.seed), s.max_tokens);
   std::string out = text;
   for (const std::string& stop : s.stop) out += " stop=<" + stop + ">";
-  for (auto [id, value] : s.logit_bias) out += " bias=" + std::to_string(id) + ":" + std::to_string(static_cast<int>(value));
+  for (auto [id, value] : s.logit_bias)
+    out += " bias=" + std::to_string(id) + ":" + std::to_string(static_cast<int>(value));
   if (s.want_logprobs) out += " logprobs=" + std::to_string(s.logprobs);
   if (s.ignore_eos) out += " ignore_eos";
   return out;
 }
 
 std::string describe(const Generate& m) {
-  return "generate model=" + m.model + (m.use_tokens ? " tokens=" + join(m.tokens) : " prompt=<" + m.prompt + ">") + " " + describe(m.sampling);
+  return "generate model=" + m.model + (m.use_tokens ? " tokens=" + join(m.tokens) : " prompt=<" + m.prompt + ">") +
+         " " + describe(m.sampling);
 }
 std::string describe(const Chat& m) {
   std::string text = "chat model=" + m.model;
   for (const ChatMessage& message : m.messages)
-    text += " " + message.role + "=<" + message.content + ">" + (message.token_ids.empty() ? "" : "[" + join(message.token_ids) + "]");
+    text += " " + message.role + "=<" + message.content + ">" +
+            (message.token_ids.empty() ? "" : "[" + join(message.token_ids) + "]");
   return text + " " + describe(m.sampling);
 }
 const std::string& prompt_of(const Generate& m) { return m.prompt; }
@@ -77,7 +83,8 @@ class Session {
     size_t n = m.use_tokens ? m.tokens.size() : m.text.size();
     ScoreReply reply;
     reply.id = m.id, reply.last = true, reply.usage.prompt_tokens = static_cast<uint32_t>(n);
-    for (size_t i = 0; i < n; i++) reply.tokens.push_back(m.use_tokens ? m.tokens[i] : static_cast<unsigned char>(m.text[i]));
+    for (size_t i = 0; i < n; i++)
+      reply.tokens.push_back(m.use_tokens ? m.tokens[i] : static_cast<unsigned char>(m.text[i]));
     for (size_t i = 1; i < n; i++) reply.log_probs.push_back(-0.5f);
     if (m.top > 0)
       for (size_t i = 0; i < n; i++) reply.top.push_back({{7, -0.1f}, {8, -2.5f}});
@@ -91,16 +98,19 @@ class Session {
   }
   bool on(const Status& m) {
     StatusReply reply;
-    reply.id = m.id, reply.version = "9.9", reply.kernels = "avx2", reply.cpu = "a CPU", reply.threads = 4, reply.pid = 77, reply.uptime_s = 5000;
+    reply.id = m.id, reply.version = "9.9", reply.kernels = "avx2", reply.cpu = "a CPU", reply.threads = 4,
+    reply.pid = 77, reply.uptime_s = 5000;
     reply.models = {model("tiny", true)};
     reply.requests.resize(1);
-    reply.requests[0].model = "tiny", reply.requests[0].kind = "chat", reply.requests[0].state = "decode", reply.requests[0].uid = 1000;
+    reply.requests[0].model = "tiny", reply.requests[0].kind = "chat", reply.requests[0].state = "decode",
+    reply.requests[0].uid = 1000;
     reply.running = 1, reply.served = 12;
     reply.warnings = {"memory could not be locked"};
     return send(reply);
   }
   bool on(const Models& m) {
-    if (m.action != ModelsAction::list && m.name != "tiny") return send(Error{m.id, ErrorCode::no_such_model, "there is no model '" + m.name + "'", 0});
+    if (m.action != ModelsAction::list && m.name != "tiny")
+      return send(Error{m.id, ErrorCode::no_such_model, "there is no model '" + m.name + "'", 0});
     return send(ModelsReply{m.id, {model("tiny", true), model("large", false)}});
   }
   template <class M>
@@ -111,8 +121,10 @@ class Session {
 
   static ModelInfo model(const std::string& name, bool loaded) {
     ModelInfo info;
-    info.name = name, info.path = "/models/" + name + ".gguf", info.architecture = "llama", info.size_label = "1.5B", info.weight_types = "Q8_0 100 %";
-    info.file_bytes = 1500 << 20, info.context = 4096, info.loaded = loaded, info.kv_type = "f16", info.kv_pages = 10, info.kv_pages_free = 4;
+    info.name = name, info.path = "/models/" + name + ".gguf", info.architecture = "llama", info.size_label = "1.5B",
+    info.weight_types = "Q8_0 100 %";
+    info.file_bytes = 1500 << 20, info.context = 4096, info.loaded = loaded, info.kv_type = "f16", info.kv_pages = 10,
+    info.kv_pages_free = 4;
     return info;
   }
 
@@ -149,7 +161,11 @@ class Session {
       });
       return true;
     }
-    std::string text = prompt == "escape" ? "a\033[31mb\xC2\x9B" "c\td" : prompt == "bytes" ? "\xFF\xFE" : prompt == "much" ? std::string(1 << 20, 'x') : describe(m);
+    std::string text = prompt == "escape"  ? "a\033[31mb\xC2\x9B"
+                                             "c\td"
+                       : prompt == "bytes" ? "\xFF\xFE"
+                       : prompt == "much"  ? std::string(1 << 20, 'x')
+                                           : describe(m);
     size_t half = text.size() / 2;
     std::vector<TokenLogprob> first, second;
     if (m.sampling.want_logprobs) first = {{11, -0.1f, {{11, -0.1f}, {4, -3}}}}, second = {{12, -0.25f, {}}};

@@ -22,7 +22,8 @@ inline constexpr uint32_t kEnumerators<FinishReason> = 4;
 template <>
 inline constexpr uint32_t kEnumerators<ModelsAction> = 3;
 
-/// Values that count up: every field of a message is told from its neighbours. Used for the golden files; never change it.
+/// Values that count up: every field of a message is told from its neighbours. Used for the golden files; never change
+/// it.
 class Counting {
  public:
   uint64_t integer(int bits) { return (count_++ * 0x9E3779B97F4A7C15u >> 7) & (~uint64_t{0} >> (64 - bits)); }
@@ -104,7 +105,9 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return true;
 }
 template <class A, class B>
-bool same(const std::pair<A, B>& a, const std::pair<A, B>& b) { return same(a.first, b.first) && same(a.second, b.second); }
+bool same(const std::pair<A, B>& a, const std::pair<A, B>& b) {
+  return same(a.first, b.first) && same(a.second, b.second);
+}
 
 /// Equal, floats by their bits (NaN by being NaN).
 template <class T>
@@ -129,7 +132,8 @@ std::vector<Message> all_from(const Source& source, std::type_identity<std::vari
   (one(M{}, source), ...);
   return messages;
 }
-/// One of every kind, in the order of Message, each from the source's beginning (so that none depends on another's fields).
+/// One of every kind, in the order of Message, each from the source's beginning (so that none depends on another's
+/// fields).
 template <class Source>
 std::vector<Message> all(const Source& source) { return all_from(source, std::type_identity<Message>{}); }
 
