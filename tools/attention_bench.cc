@@ -1,7 +1,8 @@
-// Attention of every kernel level on one core: decode in bytes of KV per second beside the memory's read bandwidth, prefill
+// Attention and the row functions of every kernel level on one core: decode in bytes of KV per second beside the memory's read bandwidth, prefill
 // in floating-point operations per second beside the peak of fused multiply-adds, both measured here.
 //   decode/LEVEL/KV/head_dim/group    one query row at depth 4096; pages at random places in 256 MB
 //   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
+//   rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in bytes of floats read and written per second
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -186,8 +187,37 @@ void prefill(benchmark::State& state, const KernelSet& set, KvType type, uint32_
   state.counters["FLOP"] = benchmark::Counter(4.0 * head_dim * group * pairs, benchmark::Counter::kIsIterationInvariantRate);
 }
 
+template <class F>
+void add_row_function(const std::string& name, const std::string& level, uint32_t n, uint32_t rows_moved, F f) {
+  benchmark::RegisterBenchmark((name + "/" + level + "/" + std::to_string(n)).c_str(), [=](auto& state) {
+    std::mt19937 rng(3);
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> x(n), y(n), out(n);
+    for (float& v : x) v = normal(rng);
+    for (float& v : y) v = normal(rng);
+    for (auto _ : state) benchmark::DoNotOptimize(f(x.data(), y.data(), n, out.data()));
+    state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * rows_moved * n * sizeof(float)));
+  })->Unit(benchmark::kMicrosecond);
+}
+
+void add_row_functions(const KernelSet& set) {
+  add_row_function("rms_norm", set.name, 4096, 3, [&set](const float* x, const float* w, uint32_t n, float* out) {
+    set.rms_norm(x, w, n, 1e-5f, out);
+    return out[0];
+  });
+  add_row_function("silu_mul", set.name, 11008, 3, [&set](const float* x, const float* y, uint32_t n, float* out) {
+    set.silu_mul(x, y, n, out);
+    return out[0];
+  });
+  add_row_function("argmax", set.name, 151936, 1,
+                   [&set](const float* x, const float*, uint32_t n, float*) { return set.argmax(x, n); });
+  add_row_function("log_sum_exp", set.name, 151936, 1,
+                   [&set](const float* x, const float*, uint32_t n, float*) { return set.log_sum_exp(x, n); });
+}
+
 void add_level(const KernelSet& set) {
   const std::string level = set.name;
+  add_row_functions(set);
   benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) { fma_peak(s, set.level); })
       ->Unit(benchmark::kMicrosecond);
   for (const KvType type : {KvType::f16, KvType::int8}) {

@@ -90,12 +90,23 @@ void load_queries(const QueryBlock& b, AttentionScratch& s) {
       for (uint32_t d = 0; d < head_dim; ++d) q[d * n + i] = from[d];
     }
   }
-  memset(s.scores, 0, sizeof s.scores);   // softmax works on 16 queries at a time, some of which may not exist
-  memset(s.sums, 0, sizeof s.sums);
+  if (b.count > 1) {                      // softmax works on 16 queries at a time, some of which do not exist
+    const uint32_t missing = (b.count + 15) / 16 * 16 - b.count;
+    memset(s.scores + b.count * kPageTokens, 0, missing * kPageTokens * sizeof(float));
+    memset(s.sums, 0, sizeof s.sums);
+  }
 }
 
-ELLM_INLINE const float* scales_behind(const std::byte* block, size_t values) {
-  return reinterpret_cast<const float*>(block + values);
+// int8 blocks end in the scales of their tokens.
+ELLM_INLINE const float* key_scales_of(const std::byte* block, uint32_t head_dim) {
+  return reinterpret_cast<const float*>(block + (head_dim + 3) / 4 * 4 * kPageTokens);
+}
+ELLM_INLINE const float* value_scales_of(const std::byte* block, uint32_t stride) {
+  return reinterpret_cast<const float*>(block + stride * kPageTokens);
+}
+ELLM_INLINE void fetch_scales(const float* scales) {
+  __builtin_prefetch(scales, 0, 2);
+  __builtin_prefetch(scales + 16, 0, 2);
 }
 
 template <class L, class Keys>
@@ -136,7 +147,8 @@ void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScra
     score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, from, s);
   } else {
     const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next)};
-    const float* scales = scales_behind(block, (head_dim + 3) / 4 * 4 * kPageTokens);
+    const float* scales = key_scales_of(block, head_dim);
+    fetch_scales(key_scales_of(next, head_dim));
     if (shared) {
       score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, from, s);
     } else {
@@ -261,6 +273,7 @@ void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t fr
   } else if (b.args.v_type == KvType::f32) {
     weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, from, partly, state, s);
   } else {
+    fetch_scales(value_scales_of(next, b.stride));
     const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next), b.stride};
     if (shared) {
       weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
@@ -295,12 +308,11 @@ void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, Att
       from = b.first_at(start) / L::kQueries * L::kQueries;
     }
     score_page<L>(b, page, from, s);
-    const float* value_scales =
-        b.args.v_type == KvType::int8 ? scales_behind(b.args.v_blocks[page], b.stride * kPageTokens) : nullptr;
+    const float* scales = b.args.v_type == KvType::int8 ? value_scales_of(b.args.v_blocks[page], b.stride) : nullptr;
     if (partly) {
-      soften<L, true>(from, b.count, page == first_page, value_scales, state, s);
+      soften<L, true>(from, b.count, page == first_page, scales, state, s);
     } else {
-      soften<L, false>(0, b.count, page == first_page, value_scales, state, s);
+      soften<L, false>(0, b.count, page == first_page, scales, state, s);
     }
     const uint32_t tokens = most + 1 - start < kPageTokens ? most + 1 - start : kPageTokens;
     weigh_page<L>(b, page, tokens, from, partly, state, s);
