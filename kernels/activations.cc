@@ -8,7 +8,7 @@ namespace {
 
 // Where each array begins; every one at a multiple of 64 bytes.
 struct Layout {
-  size_t q, scale, minus_sum, scaled_sum, minus_sum16, f32, end;
+  size_t q, scale, scaled_sum, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32, end;
 };
 
 Layout layout(uint32_t rows, uint32_t cols) {
@@ -18,10 +18,12 @@ Layout layout(uint32_t rows, uint32_t cols) {
   Layout l;
   l.q = 0;
   l.scale = round_up(values, 64);
-  l.minus_sum = l.scale + scales;
-  l.scaled_sum = l.minus_sum + scales;
-  l.minus_sum16 = l.scaled_sum + scales;
-  l.f32 = l.minus_sum16 + round_up(size_t{rows} * shape.blocks() * 8, 64);
+  l.scaled_sum = l.scale + scales;
+  l.minus_sum8 = l.scaled_sum + scales;
+  l.minus_sum16 = l.minus_sum8 + scales;
+  l.minus_sum128 = l.minus_sum16 + scales;
+  l.minus_halves32 = l.minus_sum128 + scales;
+  l.f32 = l.minus_halves32 + round_up(size_t{rows} * shape.blocks() * 8, 64);
   l.end = l.f32 + round_up(values * 4, 64);
   return l;
 }
@@ -38,9 +40,11 @@ Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
   a.cols = cols;
   a.q = reinterpret_cast<int8_t*>(base + l.q);
   a.scale = reinterpret_cast<float*>(base + l.scale);
-  a.minus_sum = reinterpret_cast<int32_t*>(base + l.minus_sum);
   a.scaled_sum = reinterpret_cast<float*>(base + l.scaled_sum);
+  a.minus_sum8 = reinterpret_cast<int32_t*>(base + l.minus_sum8);
   a.minus_sum16 = reinterpret_cast<int32_t*>(base + l.minus_sum16);
+  a.minus_sum128 = reinterpret_cast<int32_t*>(base + l.minus_sum128);
+  a.minus_halves32 = reinterpret_cast<int32_t*>(base + l.minus_halves32);
   a.f32 = reinterpret_cast<float*>(base + l.f32);
   return a;
 }

@@ -1,11 +1,328 @@
-// Matrix products of the avx2 level.
+// Matrix products of the AVX2 level. A ymm register holds a value of each of 8 rows, so a panel is two halves; a tile is
+// one panel times up to 16 tokens, whose f32 accumulators lie in the L1 cache. Sums of products stay in 16 bits as long
+// as the weights' width allows. HACKING.md, "The tile".
+#include <immintrin.h>
+#include <string.h>
+
+#include <utility>
+
 #include "kernels/avx2/level.h"
-#include "kernels/scalar/level.h"
+#include "kernels/panel_layout.h"
+
+#define ELLM_INLINE inline __attribute__((always_inline))
 
 namespace ellm::kernels::avx2 {
+namespace {
 
-void matmul(const MatmulArgs& a) noexcept { scalar::matmul(a); }
-void pack_q8(const Activations& d, uint32_t r, const float* x, uint32_t b, uint32_t e) noexcept { scalar::pack_q8(d, r, x, b, e); }
-void pack_f32(const Activations& d, uint32_t r, const float* x, uint32_t b, uint32_t e) noexcept { scalar::pack_f32(d, r, x, b, e); }
+using Bytes = const std::byte*;
+
+ELLM_INLINE __m256i load(Bytes p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+ELLM_INLINE __m256 load_halves(Bytes p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+ELLM_INLINE __m256 load_u8(Bytes p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+ELLM_INLINE __m256 load_i8(Bytes p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+/// Four activations of one token, in every lane.
+ELLM_INLINE __m256i four(const int8_t* q) {
+  int32_t v;
+  memcpy(&v, q, 4);
+  return _mm256_set1_epi32(v);
+}
+
+/// Codes of column group g of a block, of the 8 rows whose bytes begin at low and high.
+template <WeightType type, int g>
+ELLM_INLINE __m256i group(Bytes low, Bytes high) {
+  constexpr QuantLayout l = quant_layout(type);
+  if constexpr (l.low == 512) return load(low + 64 * g);
+  const __m256i plane = load(low + 64 * (g % 4));
+  const __m256i code = _mm256_and_si256(g < 4 ? plane : _mm256_srli_epi16(plane, 4), _mm256_set1_epi8(15));
+  if constexpr (l.high == 0) return code;
+  // Bring bit g (or bits 2k, 2k + 1) to bit 4; a 16-bit shift carries foreign bits into other places only.
+  constexpr bool pairs = l.high == 128;
+  constexpr int from = pairs ? g % 4 * 2 : g;
+  const __m256i bits = load(high + (pairs ? g / 4 * 64 : 0));
+  const __m256i there = from < 4 ? _mm256_slli_epi16(bits, (4 - from) & 15) : _mm256_srli_epi16(bits, (from - 4) & 15);
+  return _mm256_or_si256(code, _mm256_and_si256(there, _mm256_set1_epi8(pairs ? 0x30 : 0x10)));
+}
+
+/// The weights of a block: unsigned codes. Q8_0: magnitudes, with the signed weights beside them.
+struct Weights {
+  __m256i code[8];
+  __m256i sign[8];
+};
+
+template <WeightType type, int... G>
+ELLM_INLINE void unpack(Bytes low, Bytes high, Weights& w, std::integer_sequence<int, G...>) {
+  if constexpr (type == WeightType::q8_0) {
+    ((w.sign[G] = _mm256_xor_si256(load(low + 64 * G), _mm256_set1_epi8(-128))), ...);
+    ((w.code[G] = _mm256_abs_epi8(w.sign[G])), ...);   // up to 128, unsigned
+  } else {
+    ((w.code[G] = group<type, G>(low, high)), ...);
+  }
+}
+
+/// How many maddubs results (pairs of products with |q| <= 127) may be added in 16 bits: n * 2 * 127 * code < 32768.
+constexpr int sums_in_16_bits(WeightType type) {
+  switch (quant_layout(type).high) {
+    case 0: return quant_layout(type).low == 512 ? 1 : 8;
+    case 64: return 4;
+    default: return 2;
+  }
+}
+
+/// The dot product of groups [first, first + n) with a token, as 16-bit pairs; n of at most sums_in_16_bits.
+template <WeightType type, int first, int n>
+ELLM_INLINE __m256i dot16(const Weights& w, const int8_t* q) {
+  __m256i x = four(q + 4 * first);
+  if constexpr (type == WeightType::q8_0) x = _mm256_sign_epi8(x, w.sign[first]);
+  const __m256i sum = _mm256_maddubs_epi16(w.code[first], x);
+  if constexpr (n > 1) return _mm256_add_epi16(sum, dot16<type, first + 1, n - 1>(w, q));
+  return sum;
+}
+/// The same as 32-bit sums, any n.
+template <WeightType type, int first, int n>
+ELLM_INLINE __m256i dot(const Weights& w, const int8_t* q) {
+  constexpr int part = n < sums_in_16_bits(type) ? n : sums_in_16_bits(type);
+  const __m256i sum = _mm256_madd_epi16(dot16<type, first, part>(w, q), _mm256_set1_epi16(1));
+  if constexpr (part < n) return _mm256_add_epi32(sum, dot<type, first + part, n - part>(w, q));
+  return sum;
+}
+
+/// What a kernel of one weight type needs of a tile of activations; the pointers advance by one block at a time.
+template <WeightType type, uint32_t T>
+struct Tile {
+  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
+  const int8_t* q;
+  const float* scale;
+  const float* scaled_sum;
+  const int32_t* offset;
+
+  Tile(const Activations& x, uint32_t first) {
+    const size_t blocks = size_t{first} * x.blocks();
+    q = x.q + blocks * kBlock;
+    scale = x.scale + blocks;
+    scaled_sum = x.scaled_sum + blocks;
+    offset = (type == WeightType::q6_k   ? x.minus_halves32
+              : type == WeightType::q5_0 ? x.minus_sum16
+                                         : x.minus_sum8) +   // of no use to types without an offset, nor to Q8_0 here
+             kOffsets * blocks;
+  }
+  ELLM_INLINE void next() {
+    q += T * kBlock;
+    scale += T;
+    scaled_sum += T;
+    offset += kOffsets * T;
+  }
+};
+
+/// Weight scales of a block's 8 rows: both halves of the columns (equal but for Q6_K), and the minimum.
+struct Scales {
+  __m256 d[2], m;
+};
+template <WeightType type>
+ELLM_INLINE Scales scales_of(Bytes header, Bytes block, uint32_t half) {
+  Scales s;
+  s.m = _mm256_setzero_ps();
+  if constexpr (type == WeightType::q4_k) {
+    s.d[0] = s.d[1] = _mm256_mul_ps(load_halves(header + 16 * half), load_u8(block + 8 * half));
+    const __m256 product = _mm256_mul_ps(load_halves(header + 32 + 16 * half), load_u8(block + 16 + 8 * half));
+    s.m = _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
+  } else if constexpr (type == WeightType::q6_k) {
+    s.d[0] = _mm256_mul_ps(load_halves(header + 16 * half), load_i8(block + 8 * half));
+    s.d[1] = _mm256_mul_ps(load_halves(header + 16 * half), load_i8(block + 16 + 8 * half));
+  } else {
+    s.d[0] = s.d[1] = load_halves(block + 16 * half);
+    if constexpr (quant_layout(type).has_minimum) s.m = load_halves(block + 32 + 16 * half);
+  }
+  return s;
+}
+
+/// Token t's share of a block.
+template <WeightType type, uint32_t T>
+ELLM_INLINE __m256 add_token(const Weights& w, const Scales& s, const Tile<type, T>& tile, uint32_t t, __m256 acc) {
+  constexpr QuantLayout l = quant_layout(type);
+  const int8_t* q = tile.q + t * kBlock;
+  const __m256 d_a = _mm256_set1_ps(tile.scale[t]);
+  if constexpr (type == WeightType::q6_k) {
+    const __m256i a = _mm256_add_epi32(dot<type, 0, 4>(w, q), _mm256_set1_epi32(tile.offset[2 * t]));
+    const __m256i b = _mm256_add_epi32(dot<type, 4, 4>(w, q), _mm256_set1_epi32(tile.offset[2 * t + 1]));
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(a), _mm256_mul_ps(s.d[0], d_a), acc);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(b), _mm256_mul_ps(s.d[1], d_a), acc);
+  } else {
+    __m256i sum = dot<type, 0, 8>(w, q);
+    if constexpr (type == WeightType::q4_0 || type == WeightType::q5_0) {
+      sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[t]));
+    }
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(s.d[0], d_a), acc);
+    if constexpr (l.has_minimum) acc = _mm256_fmadd_ps(s.m, _mm256_set1_ps(tile.scaled_sum[t]), acc);
+    return acc;
+  }
+}
+
+/// A panel times T tokens; acc (2 halves, T).
+template <WeightType type, uint32_t T>
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[kTokenTile]) {
+  constexpr QuantLayout l = quant_layout(type);
+  Tile<type, T> tile(x, first);
+  for (uint32_t t = 0; t < T; ++t) acc[0][t] = acc[1][t] = _mm256_setzero_ps();
+  uint32_t left = x.blocks();
+  do {
+    Bytes header = panel;
+    panel += l.header;
+    for (uint32_t k = 0; k < l.blocks; ++k) {
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Scales s = scales_of<type>(header, panel, half);
+        Weights w;
+        Bytes low = panel + l.scales + 32 * half;
+        unpack<type>(low, low + l.low, w, std::make_integer_sequence<int, 8>());
+        for (uint32_t t = 0; t < T; ++t) acc[half][t] = add_token<type>(w, s, tile, t, acc[half][t]);
+      }
+      panel += l.block();
+      tile.next();
+    }
+    left -= l.blocks;
+  } while (left != 0);
+}
+
+template <WeightType type>
+ELLM_INLINE __m256 load_column(Bytes p) {
+  if constexpr (type == WeightType::f32) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+  if constexpr (type == WeightType::f16) return load_halves(p);
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+template <WeightType type>
+constexpr size_t kColumnBytes = kPanelRows * (type == WeightType::f32 ? 4 : 2);
+
+ELLM_INLINE __m256 fold(const __m256* a) { return _mm256_add_ps(_mm256_add_ps(a[0], a[1]), _mm256_add_ps(a[2], a[3])); }
+
+/// A panel of floats times one token: all accumulators in registers.
+template <WeightType type>
+ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[kTokenTile]) {
+  __m256 a[2][4] = {};
+  for (uint32_t c = 0; c < blocks * kBlock; c += 4, panel += 4 * kColumnBytes<type>) {
+    const auto add = [&](int j) __attribute__((always_inline)) {
+      const __m256 value = _mm256_set1_ps(x[c + j]);
+      a[0][j] = _mm256_fmadd_ps(load_column<type>(panel + j * kColumnBytes<type>), value, a[0][j]);
+      a[1][j] = _mm256_fmadd_ps(load_column<type>(panel + j * kColumnBytes<type> + kColumnBytes<type> / 2), value, a[1][j]);
+    };
+    add(0);
+    add(1);
+    add(2);
+    add(3);
+  }
+  out[0][0] = fold(a[0]);
+  out[1][0] = fold(a[1]);
+}
+
+/// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the four
+/// accumulators, those of up to 4 tokens are in registers.
+template <WeightType type, uint32_t T, size_t... I>
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[kTokenTile],
+                            std::index_sequence<I...>) {
+  constexpr uint32_t kAtOnce = sizeof...(I);
+  __m256 acc[T][2][4] = {};
+  for (uint32_t b = 0; b < blocks; ++b, panel += kBlock * kColumnBytes<type>, x += T * kBlock) {
+    for (uint32_t t = 0; t < T; t += kAtOnce) {
+      for (uint32_t j = 0; j < 4; ++j) {
+        __m256 low[kAtOnce] = {acc[t + I][0][j]...}, high[kAtOnce] = {acc[t + I][1][j]...};
+        for (uint32_t c = j; c < kBlock; c += 4) {
+          const __m256 w0 = load_column<type>(panel + c * kColumnBytes<type>);
+          const __m256 w1 = load_column<type>(panel + c * kColumnBytes<type> + kColumnBytes<type> / 2);
+          const float* at = x + t * kBlock + c;
+          ((low[I] = _mm256_fmadd_ps(w0, _mm256_set1_ps(at[I * kBlock]), low[I]),
+            high[I] = _mm256_fmadd_ps(w1, _mm256_set1_ps(at[I * kBlock]), high[I])),
+           ...);
+        }
+        ((acc[t + I][0][j] = low[I], acc[t + I][1][j] = high[I]), ...);
+      }
+    }
+  }
+  for (uint32_t t = 0; t < T; ++t) {
+    out[0][t] = fold(acc[t][0]);
+    out[1][t] = fold(acc[t][1]);
+  }
+}
+
+template <WeightType type, uint32_t T>
+__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[kTokenTile]) {
+  if constexpr (is_quantised(type)) {
+    quantised_tile<type, T>(panel, x, first, acc);
+  } else {
+    const float* values = x.f32 + size_t{first} * x.padded_cols();
+    if constexpr (T == 1) {
+      float_row<type>(panel, values, x.blocks(), acc);
+    } else {
+      float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence<T < 4 ? T : 4>());
+    }
+  }
+}
+
+/// Bias, residual, and the rows that exist.
+ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m256 (*acc)[kTokenTile]) {
+  for (uint32_t half = 0; half < 2; ++half) {
+    const uint32_t row = panel * kPanelRows + 8 * half;
+    if (row >= a.w.rows) return;
+    const __m256i left = _mm256_set1_epi32(static_cast<int>(a.w.rows - row));
+    const __m256i rows = _mm256_cmpgt_epi32(left, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256 bias = a.bias == nullptr ? _mm256_setzero_ps() : _mm256_maskload_ps(a.bias + row, rows);
+    for (uint32_t t = 0; t < width; ++t) {
+      float* out = a.out + (first + t) * a.out_stride + row;
+      __m256 v = acc[half][t];
+      if (a.bias != nullptr) v = _mm256_add_ps(v, bias);
+      if (a.accumulate) v = _mm256_add_ps(v, _mm256_maskload_ps(out, rows));
+      _mm256_maskstore_ps(out, rows, v);
+    }
+  }
+}
+
+template <WeightType type>
+ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m256 (*acc)[kTokenTile]) {
+  switch (width) {
+    case 16: return tile<type, 16>(panel, x, first, acc);
+    case 8: return tile<type, 8>(panel, x, first, acc);
+    case 4: return tile<type, 4>(panel, x, first, acc);
+    case 2: return tile<type, 2>(panel, x, first, acc);
+    default: return tile<type, 1>(panel, x, first, acc);
+  }
+}
+
+/// Panels in groups that stay in the L2 cache while all tokens pass over them.
+template <WeightType type>
+void multiply(const MatmulArgs& a) {
+  constexpr size_t kCacheBytes = 128 << 10;
+  const uint32_t fit = static_cast<uint32_t>(kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
+  for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
+    const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
+    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
+      width = tile_width(first, a.x.rows);
+      for (uint32_t p = begin; p < end; ++p) {
+        __m256 acc[2][kTokenTile];
+        tile_of_width<type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
+        write(a, p, first, width, acc);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& a) noexcept {
+  switch (a.w.type) {
+    case WeightType::f32: return multiply<WeightType::f32>(a);
+    case WeightType::f16: return multiply<WeightType::f16>(a);
+    case WeightType::bf16: return multiply<WeightType::bf16>(a);
+    case WeightType::q8_0: return multiply<WeightType::q8_0>(a);
+    case WeightType::q4_0: return multiply<WeightType::q4_0>(a);
+    case WeightType::q4_1: return multiply<WeightType::q4_1>(a);
+    case WeightType::q5_0: return multiply<WeightType::q5_0>(a);
+    case WeightType::q5_1: return multiply<WeightType::q5_1>(a);
+    case WeightType::q4_k: return multiply<WeightType::q4_k>(a);
+    case WeightType::q6_k: return multiply<WeightType::q6_k>(a);
+  }
+}
 
 }  // namespace ellm::kernels::avx2

@@ -50,25 +50,31 @@ ELLM_INLINE __m512i group(Bytes low, Bytes high) {
   return _mm512_ternarylogic_epi32(code, there, _mm512_set1_epi8(pairs ? 0x30 : 0x10), kCopy);
 }
 
-/// What a kernel needs of a tile of activations; all pointers advance by one block at a time.
-template <uint32_t T>
+/// What a kernel of one weight type needs of a tile of activations; the pointers advance by one block at a time.
+template <WeightType type, uint32_t T>
 struct Tile {
+  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
   const int8_t* q;
   const float* scale;
-  const int32_t* minus_sum;
-  const int32_t* minus_sum16;
   const float* scaled_sum;
+  const int32_t* offset;
 
-  Tile(const Activations& x, uint32_t first)
-      : q(x.q + size_t{first} * x.padded_cols()), scale(x.scale + size_t{first} * x.blocks()),
-        minus_sum(x.minus_sum + size_t{first} * x.blocks()), minus_sum16(x.minus_sum16 + 2 * size_t{first} * x.blocks()),
-        scaled_sum(x.scaled_sum + size_t{first} * x.blocks()) {}
+  Tile(const Activations& x, uint32_t first) {
+    const size_t blocks = size_t{first} * x.blocks();
+    q = x.q + blocks * kBlock;
+    scale = x.scale + blocks;
+    scaled_sum = x.scaled_sum + blocks;
+    offset = (type == WeightType::q4_0   ? x.minus_sum8
+              : type == WeightType::q5_0 ? x.minus_sum16
+              : type == WeightType::q6_k ? x.minus_halves32
+                                         : x.minus_sum128) +
+             kOffsets * blocks;
+  }
   ELLM_INLINE void next() {
     q += T * kBlock;
     scale += T;
-    minus_sum += T;
-    minus_sum16 += 2 * T;
     scaled_sum += T;
+    offset += kOffsets * T;
   }
 };
 
@@ -100,24 +106,23 @@ ELLM_INLINE __m512i dot(__m512i sum, const __m512i* w, const int8_t* q, std::int
   return sum;
 }
 
-/// One token's share of a block.
-template <WeightType type>
-ELLM_INLINE void add_token(const __m512i* w, const Scales& s, const int8_t* q, const float* scale, const int32_t* minus_sum,
-                           const int32_t* minus_sum16, const float* scaled_sum, __m512& acc) {
+/// Token t's share of a block.
+template <WeightType type, uint32_t T>
+ELLM_INLINE void add_token(const __m512i* w, const Scales& s, const Tile<type, T>& tile, size_t t, __m512& acc) {
   constexpr QuantLayout l = quant_layout(type);
   using Half = std::make_integer_sequence<int, 4>;
-  const __m512 d_a = _mm512_set1_ps(*scale);
+  const int8_t* q = tile.q + t * kBlock;
+  const __m512 d_a = _mm512_set1_ps(tile.scale[t]);
   if constexpr (type == WeightType::q6_k) {
-    const __m512i a = dot(_mm512_slli_epi32(_mm512_set1_epi32(minus_sum16[0]), l.offset_log2), w, q, Half());
-    const __m512i b = dot(_mm512_slli_epi32(_mm512_set1_epi32(minus_sum16[1]), l.offset_log2), w + 4, q + 16, Half());
+    const __m512i a = dot(_mm512_set1_epi32(tile.offset[2 * t]), w, q, Half());
+    const __m512i b = dot(_mm512_set1_epi32(tile.offset[2 * t + 1]), w + 4, q + 16, Half());
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a), _mm512_mul_ps(s.d[0], d_a), acc);
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), _mm512_mul_ps(s.d[1], d_a), acc);
   } else {
-    const __m512i init = l.offset_log2 == 0 ? _mm512_setzero_si512()
-                                            : _mm512_slli_epi32(_mm512_set1_epi32(*minus_sum), l.offset_log2);
-    const __m512i sum = dot(dot(init, w, q, Half()), w + 4, q + 16, Half());
+    const __m512i start = l.offset() == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.offset[t]);
+    const __m512i sum = dot(dot(start, w, q, Half()), w + 4, q + 16, Half());
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(s.d[0], d_a), acc);
-    if constexpr (l.has_minimum) acc = _mm512_fmadd_ps(s.m, _mm512_set1_ps(*scaled_sum), acc);
+    if constexpr (l.has_minimum) acc = _mm512_fmadd_ps(s.m, _mm512_set1_ps(tile.scaled_sum[t]), acc);
   }
 }
 
@@ -127,7 +132,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
                                 std::integer_sequence<int, G...>) {
   constexpr QuantLayout l = quant_layout(type);
   constexpr uint32_t T = sizeof...(I);
-  Tile<T> tile(x, first);
+  Tile<type, T> tile(x, first);
   __m512 acc[T] = {((void)I, _mm512_setzero_ps())...};
   uint32_t left = x.blocks();
   do {
@@ -136,9 +141,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
     for (uint32_t k = 0; k < l.blocks; ++k) {
       const Scales s = scales_of<type>(header, panel);
       const __m512i w[8] = {group<type, G>(panel + l.scales, panel + l.scales + l.low)...};
-      (add_token<type>(w, s, tile.q + I * kBlock, tile.scale + I, tile.minus_sum + I, tile.minus_sum16 + 2 * I,
-                       tile.scaled_sum + I, acc[I]),
-       ...);
+      (add_token<type>(w, s, tile, I, acc[I]), ...);
       panel += l.block();
       tile.next();
     }

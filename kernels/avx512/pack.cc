@@ -1,6 +1,7 @@
 // Activations into tiles at the AVX-512 level: a block of 32 values is two registers.
 #include "kernels/avx512/intrinsics.h"
 #include "kernels/avx512/level.h"
+#include "kernels/block_sums.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
 namespace {
@@ -43,20 +44,14 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     if (a < 1e-30f) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm_setzero_si128());
       _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm_setzero_si128());
-      dst.scale[i] = dst.scaled_sum[i] = 0;
-      dst.minus_sum[i] = dst.minus_sum16[2 * i] = dst.minus_sum16[2 * i + 1] = 0;
+      store_sums(dst, i, 0, 0, 0);
       continue;
     }
     const __m512 factor = _mm512_set1_ps(127 / a);
     const __m512i low = rounded(v.low, factor), high = rounded(v.high, factor);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(high));
-    const int32_t sum_low = _mm512_reduce_add_epi32(low), sum_high = _mm512_reduce_add_epi32(high);
-    dst.scale[i] = a / 127;
-    dst.minus_sum16[2 * i] = -sum_low;
-    dst.minus_sum16[2 * i + 1] = -sum_high;
-    dst.minus_sum[i] = -(sum_low + sum_high);
-    dst.scaled_sum[i] = dst.scale[i] * static_cast<float>(sum_low + sum_high);
+    store_sums(dst, i, a / 127, _mm512_reduce_add_epi32(low), _mm512_reduce_add_epi32(high));
   }
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/block_sums.h"
 #include "kernels/blocks.h"
 #include "kernels/panel_layout.h"
 #include "kernels/scalar/level.h"
@@ -134,11 +135,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
       q[c] = static_cast<int8_t>(lrintf(v));
       sum[c / 16] += q[c];
     }
-    dst.scale[i] = zero ? 0 : a / 127;
-    dst.minus_sum16[2 * i] = -sum[0];
-    dst.minus_sum16[2 * i + 1] = -sum[1];
-    dst.minus_sum[i] = -(sum[0] + sum[1]);
-    dst.scaled_sum[i] = dst.scale[i] * static_cast<float>(sum[0] + sum[1]);
+    store_sums(dst, i, zero ? 0 : a / 127, sum[0], sum[1]);
   }
 }
 

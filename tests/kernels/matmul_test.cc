@@ -27,16 +27,17 @@ uint32_t bits(float f) {
 struct GuardedActivations {
   Guarded<int8_t> q;
   Guarded<float> scale;
-  Guarded<int32_t> minus_sum;
   Guarded<float> scaled_sum;
-  Guarded<int32_t> minus_sum16;
+  Guarded<int32_t> minus_sum8, minus_sum16, minus_sum128, minus_halves32;
   Guarded<float> f32;
   Activations view;
 
   GuardedActivations(uint32_t rows, uint32_t cols)
-      : q(size_t{rows} * blocks(cols) * 32), scale(size_t{rows} * blocks(cols)), minus_sum(scale.size()),
-        scaled_sum(scale.size()), minus_sum16(2 * scale.size()), f32(q.size()) {
-    view = {rows, cols, q.data(), scale.data(), minus_sum.data(), scaled_sum.data(), minus_sum16.data(), f32.data()};
+      : q(size_t{rows} * blocks(cols) * 32), scale(size_t{rows} * blocks(cols)), scaled_sum(scale.size()),
+        minus_sum8(scale.size()), minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()),
+        f32(q.size()) {
+    view = {rows,              cols,          q.data(),      scale.data(), scaled_sum.data(), minus_sum8.data(),
+            minus_sum16.data(), minus_sum128.data(), minus_halves32.data(), f32.data()};
   }
   static uint32_t blocks(uint32_t cols) { return (cols + 31) / 32; }
 };
@@ -267,7 +268,9 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
         for (uint32_t b = 0; b < blocks; ++b) {
           const size_t i = size_t{first} * blocks + b * width + (t - first);
           ASSERT_EQ(a.scale[i], want.scale[b]) << set->name << " rows " << rows << " row " << t << " block " << b;
-          ASSERT_EQ(a.minus_sum[i], -want.sum[b]) << set->name;
+          ASSERT_EQ(a.minus_sum8[i], -8 * want.sum[b]) << set->name;
+          ASSERT_EQ(a.minus_sum16[i], -16 * want.sum[b]) << set->name;
+          ASSERT_EQ(a.minus_sum128[i], -128 * want.sum[b]) << set->name;
           ASSERT_EQ(bits(a.scaled_sum[i]), bits(want.scale[b] * static_cast<float>(want.sum[b]))) << set->name;
           int32_t half = 0;
           for (uint32_t c = 0; c < 32; ++c) {
@@ -275,8 +278,8 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
             ASSERT_EQ(a.f32[i * 32 + c], x[t][b * 32 + c]) << set->name;
             if (c < 16) half += want.q[b * 32 + c];
           }
-          ASSERT_EQ(a.minus_sum16[2 * i], -half) << set->name;
-          ASSERT_EQ(a.minus_sum16[2 * i + 1], half - want.sum[b]) << set->name;
+          ASSERT_EQ(a.minus_halves32[2 * i], -32 * half) << set->name;
+          ASSERT_EQ(a.minus_halves32[2 * i + 1], 32 * (half - want.sum[b])) << set->name;
         }
       }
     }
@@ -295,7 +298,7 @@ TEST(Pack, AbnormalValuesAreTheSameAtEveryLevel) {
       set->pack_q8(a.view, 0, x.data(), 0, 2);
       EXPECT_EQ(std::memcmp(a.q.data(), first.q.data(), 64), 0) << set->name << " " << odd;
       EXPECT_EQ(std::memcmp(a.scale.data(), first.scale.data(), 8), 0) << set->name << " " << odd;
-      EXPECT_EQ(std::memcmp(a.minus_sum.data(), first.minus_sum.data(), 8), 0) << set->name << " " << odd;
+      EXPECT_EQ(std::memcmp(a.minus_sum8.data(), first.minus_sum8.data(), 8), 0) << set->name << " " << odd;
     }
   }
 }
@@ -306,8 +309,9 @@ TEST(ActivationsLayout, ArraysDoNotOverlap) {
     Guarded<std::byte> memory(bytes);
     const Activations a = Activations::bind(memory.data(), rows, cols);
     const size_t n = size_t{rows} * a.blocks();
-    std::pair<void*, size_t> arrays[] = {{a.q, n * 32},        {a.scale, n * 4},       {a.minus_sum, n * 4},
-                                         {a.scaled_sum, n * 4}, {a.minus_sum16, n * 8}, {a.f32, n * 128}};
+    std::pair<void*, size_t> arrays[] = {{a.q, n * 32},           {a.scale, n * 4},       {a.scaled_sum, n * 4},
+                                         {a.minus_sum8, n * 4},   {a.minus_sum16, n * 4}, {a.minus_sum128, n * 4},
+                                         {a.minus_halves32, n * 8}, {a.f32, n * 128}};
     const std::byte* end = memory.data();
     for (auto [p, size] : arrays) {
       EXPECT_GE(static_cast<std::byte*>(p), end);

@@ -1,0 +1,19 @@
+// What is stored beside a block's quantised activations, from the sums of its two halves. Internal to kernels/.
+#pragma once
+#include "kernels/activations.h"
+
+namespace ellm::kernels {
+
+/// Fills entry i (block and row) of every array but q. Static: a level's objects may not share inline functions.
+static inline __attribute__((always_inline, unused)) void store_sums(const Activations& x, size_t i, float scale, int32_t low, int32_t high) {
+  const int32_t sum = low + high;
+  x.scale[i] = scale;
+  x.scaled_sum[i] = scale * static_cast<float>(sum);
+  x.minus_sum8[i] = sum * -8;
+  x.minus_sum16[i] = sum * -16;
+  x.minus_sum128[i] = sum * -128;
+  x.minus_halves32[2 * i] = low * -32;
+  x.minus_halves32[2 * i + 1] = high * -32;
+}
+
+}  // namespace ellm::kernels
