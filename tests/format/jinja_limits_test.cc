@@ -231,13 +231,20 @@ TEST(JinjaLimits, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("{{ '\xff' }}"), "chat template, line 1: the template is not valid UTF-8");
 }
 
+TEST(JinjaLimits, ErrorsAreShortAndValid) {
+  EXPECT_LT(error_of("{{ raise_exception('ü' * 1000000) }}").size(), 3000u);
+  EXPECT_EQ(error_of("{{ '%ü' % 1 }}"), "chat template, line 1: unsupported format character '?'");
+}
+
 TEST(JinjaLimits, OverflowIsAnError) {
   const char* kMin = "(-9223372036854775807 - 1)";
   for (const std::string& expression :
        {std::string("9223372036854775807 + 1"), "0 - " + std::string(kMin), std::string(kMin) + " - 1",
         "-" + std::string(kMin), std::string(kMin) + " // -1", std::string(kMin) + "|abs",
         std::string("3037000500 * 3037000500"), std::string("2 ** 63"), std::string("10 ** 100"),
-        std::string("'99999999999999999999'|int"), std::string("1e30|int"), std::string("[9223372036854775807, 1]|sum"),
+        std::string("'99999999999999999999'|int"), std::string("1e30|int"),
+        std::string("range(0, 9223372036854775807, 9223372036854775806)[0:]"),
+        std::string("9223372036854775807|round(-19)"), std::string("[9223372036854775807, 1]|sum"),
         std::string("9223372036854775807|round(-1)")}) {
     EXPECT_NE(error_of("{{ " + expression + " }}"), "") << expression;
   }

@@ -6,6 +6,7 @@
 
 #include "daemon/format/jinja/builtins.h"
 #include "daemon/format/jinja/interpreter.h"
+#include "daemon/format/jinja/operators.h"
 #include "daemon/format/jinja/print.h"
 #include "daemon/format/jinja/text.h"
 
@@ -164,9 +165,13 @@ Value get_slice(Runtime& rt, const Value& target, const Value& start, const Valu
     const auto& range = static_cast<const Range&>(*seq);
     std::vector<Value> taken;
     for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken.push_back(seq->items[static_cast<size_t>(i)]);
-    // The ends do not overflow: both lie within the range or one step beside it.
-    return Value::object(rt.make<Range>(std::move(taken), range.start + first * range.step,
-                                        range.start + end * range.step, range.step * by));
+    // Behind the last item the ends may overflow.
+    const auto at = [&](int64_t index) {
+      const Value offset = arithmetic(rt, ArithmeticOp::multiply, Value::integer(index), Value::integer(range.step));
+      return arithmetic(rt, ArithmeticOp::add, Value::integer(range.start), offset).as_integer();
+    };
+    const Value all_by = arithmetic(rt, ArithmeticOp::multiply, Value::integer(range.step), Value::integer(by));
+    return Value::object(rt.make<Range>(std::move(taken), at(first), at(end), all_by.as_integer()));
   }
   std::vector<Value> taken;
   for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken.push_back(seq->items[static_cast<size_t>(i)]);

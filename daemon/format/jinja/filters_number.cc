@@ -118,6 +118,9 @@ double round_real(Runtime& rt, double x, int64_t digits) {
 
 int64_t round_integer(Runtime& rt, int64_t x, int64_t digits) {
   if (digits >= 0) return x;
+  if (digits == -19 && (x >= 5'000'000'000'000'000'000 || x <= -5'000'000'000'000'000'000)) {
+    rt.fail("integer overflow in round");
+  }
   if (digits < -18) return 0;
   int64_t unit = 1;
   for (int64_t i = 0; i < -digits; ++i) unit *= 10;
@@ -144,7 +147,7 @@ Value round_filter(Runtime& rt, const Value& v, Arguments& args) {
   if (method != "ceil" && method != "floor") rt.fail("round: the method must be common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(digits));
   const double scaled = v.as_real() * scale;
-  if (!std::isfinite(scaled)) rt.fail("round: the value is too large");
+  if (!std::isfinite(scaled) || scale == 0) rt.fail("round: the value is too large");
   return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 

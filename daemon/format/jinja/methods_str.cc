@@ -38,7 +38,7 @@ Value justified(Runtime& rt, const Value& self, Arguments& args) {
 }
 
 Value zero_filled(Runtime& rt, const Value& self, Arguments& args) {
-  const int64_t width = integer_argument(rt, "width", args[0]);
+  const int64_t width = std::max<int64_t>(integer_argument(rt, "width", args[0]), 0);
   std::string_view text = self.text();
   const bool sign = text.starts_with('-') || text.starts_with('+');
   const std::string head(text.substr(0, sign ? 1 : 0));

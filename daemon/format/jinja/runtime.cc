@@ -1,6 +1,7 @@
 // Limits, allocation and argument binding of a render.
 #include "daemon/format/jinja/runtime.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "daemon/format/jinja/builtins.h"
@@ -12,7 +13,20 @@ namespace ellm::format::jinja {
 Runtime::~Runtime() = default;
 
 void throw_template_error(const std::string& message, int line, bool raised) {
-  throw TemplateError("chat template, line " + std::to_string(line) + ": " + message, line, raised);
+  // What a template says or quotes may be long, and cut within a character.
+  constexpr size_t kLongest = 2000;
+  std::string shown = message;
+  if (shown.size() > kLongest) {
+    shown.resize(kLongest);
+    while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0xC0) == 0x80) shown.pop_back();
+    if (!shown.empty() && static_cast<unsigned char>(shown.back()) >= 0xC0) shown.pop_back();
+    shown += "...";
+  }
+  if (!valid_utf8(shown)) {
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  }
+  throw TemplateError("chat template, line " + std::to_string(line) + ": " + shown, line, raised);
 }
 
 void Runtime::fail(const std::string& message) const { throw_template_error(message, line_); }

@@ -4,13 +4,21 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 namespace ellm::format::jinja {
 
 namespace {
 
 bool continuation(unsigned char c) { return (c & 0xC0) == 0x80; }
+
+uint64_t eight_bytes(std::string_view text, size_t at) {
+  uint64_t word = 0;
+  std::memcpy(&word, text.data() + at, sizeof word);
+  return word;
+}
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
@@ -49,7 +57,8 @@ bool valid_utf8(std::string_view text) {
   while (i < n) {
     const unsigned char c = text[i];
     if (c < 0x80) {
-      ++i;
+      const bool ascii = n - i >= 8 && (eight_bytes(text, i) & 0x8080808080808080u) == 0;
+      i += ascii ? 8 : 1;
       continue;
     }
     const size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
@@ -68,7 +77,12 @@ bool valid_utf8(std::string_view text) {
 
 size_t count_points(std::string_view text) {
   size_t continuations = 0;
-  for (const unsigned char c : text) continuations += continuation(c);
+  size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    const uint64_t word = eight_bytes(text, i);
+    continuations += static_cast<size_t>(std::popcount((word >> 7) & (~word >> 6) & 0x0101010101010101u));
+  }
+  for (; i < text.size(); ++i) continuations += continuation(static_cast<unsigned char>(text[i]));
   return text.size() - continuations;
 }
 

@@ -146,8 +146,8 @@ std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, bool 
 
 std::string centered(Runtime& rt, std::string_view text, int64_t width, std::string_view fill) {
   const auto length = static_cast<int64_t>(count_points(text));
+  if (width <= length) return std::string(text);
   const int64_t pad = width - length;
-  if (pad <= 0) return std::string(text);
   const int64_t left = pad / 2 + (pad & width & 1);
   return padded(rt, padded(rt, text, length + left, '>', fill), width, '<', fill);
 }
