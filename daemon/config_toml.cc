@@ -1,9 +1,9 @@
 // Reads the configuration's TOML. Every error names file, line and key.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <toml++/toml.h>
 
 #include "daemon/config_values.h"
@@ -144,12 +144,14 @@ void parse_config(std::string_view text, const std::string& name, Config& config
 }
 
 void read_config(const std::string& path, Config& config) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad() || errno == EISDIR) {
-    throw ConfigError(path + ": cannot be read: " + std::strerror(errno));
-  }
+  const auto fail = [&] { throw ConfigError(path + ": cannot be read: " + std::strerror(errno)); };
+  std::FILE* opened = std::fopen(path.c_str(), "rbe");
+  if (opened == nullptr) fail();
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(opened, &std::fclose);
+  std::string text;
+  char piece[4096];
+  while (const size_t got = std::fread(piece, 1, sizeof piece, opened)) text.append(piece, got);
+  if (std::ferror(opened) != 0) fail();
   parse_config(text, path, config);
 }
 
