@@ -37,6 +37,17 @@ def journal():
     return subprocess.run(["journalctl", "-u", "ellmd", "--no-pager", "-o", "cat"], capture_output=True, text=True).stdout
 
 
+def as_user(ask):
+    """What `ask` gets over a connection of the user nobody; connecting is enough for the kernel to say who it is."""
+    os.seteuid(65534)
+    try:
+        connection = Connection(SOCKET)
+    finally:
+        os.seteuid(0)
+    with connection:
+        return ask(connection)
+
+
 class Units(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -55,6 +66,8 @@ class Units(unittest.TestCase):
 
     def test_1_a_connection_starts_the_service(self):
         self.assertEqual(show("ActiveState"), "inactive")
+        said = subprocess.run(["ellm", "status"], check=True, capture_output=True, text=True).stdout
+        self.assertIn("ellmd", said)
         with Connection(SOCKET) as connection:
             status = connection.status()
         self.assertEqual(show("ActiveState"), "active")
@@ -78,6 +91,18 @@ class Units(unittest.TestCase):
             model = next(model for model in connection.status()["models"] if model["name"] == "small")
             self.assertTrue(model["locked"])
             self.assertEqual(connection.status()["warnings"], [])
+
+    def test_2_users_may_use_and_administrators_may_load(self):
+        with Connection(SOCKET) as mine:
+            request = mine.begin(GENERATE, "small", "Once", [], False, sampling(**LONG))
+            mine.fill(1)
+            self.assertEqual(as_user(lambda theirs: theirs.status()["requests"]), [])        # nobody else's
+            with self.assertRaises(Failed) as failed:
+                as_user(lambda theirs: theirs.models(UNLOAD, "small"))
+            self.assertIn("administrator", failed.exception.message)
+            self.assertEqual(as_user(lambda theirs: theirs.generate("The", model="small", max_tokens=3).finish_reason), LENGTH)
+            mine.finish(request)
+            self.assertEqual(mine.models(UNLOAD, "small"), [])
 
     def test_3_the_tokenizer_works_without_executable_memory(self):
         if not LARGE:
