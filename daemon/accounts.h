@@ -1,5 +1,5 @@
-// What each user holds of the daemon, charged to the uid that the kernel reports. A Charge is carried by what it pays for
-// and gives back when that goes, on whichever thread that is.
+// What each user holds of the daemon, charged to the uid that the kernel reports. A Charge is carried by what it pays
+// for and gives back when that goes, on whichever thread that is.
 #pragma once
 #include <atomic>
 #include <cstdint>

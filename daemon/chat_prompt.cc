@@ -56,13 +56,15 @@ json::object variables_of(const client::Chat& chat, const format::Tokenizer& tok
     json::object object;
     object["role"] = message.role;
     object["content"] = message.content;
-    for (auto& [key, value] : parse_object(message.extra, "messages[" + std::to_string(i) + "].extra")) object[key] = value;
+    for (auto& [key, value] : parse_object(message.extra, "messages[" + std::to_string(i) + "].extra"))
+      object[key] = value;
     messages.push_back(std::move(object));
   }
   variables["messages"] = std::move(messages);
   if (!chat.tools.empty()) {
     json::value tools = parse_json(chat.tools, "tools");
-    if (!tools.is_array() && !tools.is_null()) throw PromptError(ErrorCode::bad_request, "tools: expected a JSON array");
+    if (!tools.is_array() && !tools.is_null())
+      throw PromptError(ErrorCode::bad_request, "tools: expected a JSON array");
     variables["tools"] = std::move(tools);
   }
   if (!variables.contains("add_generation_prompt")) variables["add_generation_prompt"] = true;
@@ -104,9 +106,10 @@ Own own_messages(const client::Chat& chat, const json::object& variables, const 
   return own;
 }
 
-/// A tokenizer may put a space in front of a text, or normalise it. Beside the model's own ids neither is wanted: such a
-/// piece gives no ids.
-std::optional<std::vector<uint32_t>> encode_piece(const format::Tokenizer& tokenizer, std::string_view text, bool at_start) {
+/// A tokenizer may put a space in front of a text, or normalise it. Beside the model's own ids neither is wanted: such
+/// a piece gives no ids.
+std::optional<std::vector<uint32_t>> encode_piece(const format::Tokenizer& tokenizer, std::string_view text,
+                                                  bool at_start) {
   auto ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
   if (!at_start && text_of(tokenizer, ids) != text) return std::nullopt;
   return ids;
@@ -139,12 +142,12 @@ std::vector<std::optional<size_t>> locate(const std::string& rendered, const std
                                           std::span<const std::string> marks, std::span<const std::string> texts) {
   std::vector<std::optional<size_t>> places(marks.size());
   // The surroundings: what stands before each mark, and after the last one.
-  std::vector<std::pair<size_t, std::string_view>> before;        // mark number, text in front of it
+  std::vector<std::pair<size_t, std::string_view>> before;  // mark number, text in front of it
   size_t at = 0;
   for (size_t i = 0; i < marks.size(); ++i) {
     const size_t found = marked.find(marks[i]);
-    if (found == std::string::npos) continue;                     // not printed
-    if (found < at || marked.find(marks[i], found + 1) != std::string::npos) return places;   // out of order, or twice
+    if (found == std::string::npos) continue;                                                // not printed
+    if (found < at || marked.find(marks[i], found + 1) != std::string::npos) return places;  // out of order, or twice
     before.emplace_back(i, std::string_view(marked).substr(at, found - at));
     at = found + marks[i].size();
   }
@@ -153,7 +156,7 @@ std::vector<std::optional<size_t>> locate(const std::string& rendered, const std
   const size_t end = rendered.size() - tail.size();
   std::vector<std::optional<size_t>> found(marks.size());
   size_t here = 0;
-  bool lost = false;                                              // the last place held another text
+  bool lost = false;  // the last place held another text
   for (const auto& [mark, text] : before) {
     if (lost) {
       here = text.empty() ? std::string::npos : rendered.find(text, here);
@@ -184,7 +187,8 @@ std::vector<uint32_t> chat_prompt(const std::string& model_name, const model::Mo
     json::array& messages = variables["messages"].as_array();
     for (size_t i = 0; i < own.messages.size(); ++i) messages[own.messages[i]].as_object()["content"] = own.marks[i];
     try {
-      ids = splice(tokenizer, rendered, chat, own, locate(rendered, chat_template.render(variables), own.marks, own.texts));
+      ids = splice(tokenizer, rendered, chat, own,
+                   locate(rendered, chat_template.render(variables), own.marks, own.texts));
     } catch (const format::TemplateError&) {
       // The template looks into the text: it is tokenized like any other.
     }

@@ -1,5 +1,5 @@
-// From a chat to the ids of its prompt: the template's variables, its rendering, and the ids that the model itself wrote
-// earlier put back in their place. Pure; the preparation pool.
+// From a chat to the ids of its prompt: the template's variables, its rendering, and the ids that the model itself
+// wrote earlier put back in their place. Pure; the preparation pool.
 #pragma once
 #include <optional>
 #include <span>
@@ -30,8 +30,9 @@ std::string render_template(const std::string& model_name, const model::Model& m
 /// Ids of a plain prompt or text.
 std::vector<uint32_t> text_prompt(const model::Model& model, const std::string& text);
 
-/// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each `marks[i]` replaced by something: where a
-/// mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same surroundings, its offset.
+/// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each `marks[i]` replaced by something:
+/// where a mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same
+/// surroundings, its offset.
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
                                           std::span<const std::string> marks, std::span<const std::string> texts);
 

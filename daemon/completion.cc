@@ -31,10 +31,14 @@ model::SamplingParams params_of(const client::Sampling& s) {
 
 FinishReason reason_of(serve::Finish finish) {
   switch (finish) {
-    case serve::Finish::stop: return FinishReason::stop;
-    case serve::Finish::length: return FinishReason::length;
-    case serve::Finish::cancelled: return FinishReason::cancelled;
-    case serve::Finish::deadline: return FinishReason::deadline;
+    case serve::Finish::stop:
+      return FinishReason::stop;
+    case serve::Finish::length:
+      return FinishReason::length;
+    case serve::Finish::cancelled:
+      return FinishReason::cancelled;
+    case serve::Finish::deadline:
+      return FinishReason::deadline;
   }
   return FinishReason::stop;
 }
@@ -45,14 +49,20 @@ Failure failure_of(serve::Refusal refusal, size_t tokens, const LoadedModel& loa
   switch (refusal) {
     case serve::Refusal::queue_full:
       return {ErrorCode::busy, "too many requests are waiting; try again later", kQueueFullRetryMs};
-    case serve::Refusal::unknown_model: return {ErrorCode::no_such_model, name + " has been unloaded"};
+    case serve::Refusal::unknown_model:
+      return {ErrorCode::no_such_model, name + " has been unloaded"};
     case serve::Refusal::too_long:
-      return {ErrorCode::too_large, what + " has " + std::to_string(tokens) + " tokens; " + name + " has a context of " +
-                                        std::to_string(loaded.context) + (score ? "" : ", prompt and answer together")};
-    case serve::Refusal::empty: return {ErrorCode::bad_request, what + " is empty"};
-    case serve::Refusal::stopping: return {ErrorCode::shutting_down, "ellmd is shutting down"};
-    case serve::Refusal::bad_token: return {ErrorCode::bad_request, what + " has ids outside of the vocabulary"};
-    case serve::Refusal::none: break;
+      return {ErrorCode::too_large, what + " has " + std::to_string(tokens) + " tokens; " + name +
+                                        " has a context of " + std::to_string(loaded.context) +
+                                        (score ? "" : ", prompt and answer together")};
+    case serve::Refusal::empty:
+      return {ErrorCode::bad_request, what + " is empty"};
+    case serve::Refusal::stopping:
+      return {ErrorCode::shutting_down, "ellmd is shutting down"};
+    case serve::Refusal::bad_token:
+      return {ErrorCode::bad_request, what + " has ids outside of the vocabulary"};
+    case serve::Refusal::none:
+      break;
   }
   return {ErrorCode::internal, "refused"};
 }
@@ -61,8 +71,9 @@ std::optional<Failure> bad_token(const std::vector<uint32_t>& tokens, const Load
   const uint32_t vocabulary = loaded.model->config().vocabulary;
   const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return token >= vocabulary; });
   if (bad == tokens.end()) return std::nullopt;
-  return Failure{ErrorCode::bad_request, "tokens[" + std::to_string(bad - tokens.begin()) + "] is " + std::to_string(*bad) +
-                                             "; model '" + loaded.name + "' has a vocabulary of " + std::to_string(vocabulary)};
+  return Failure{ErrorCode::bad_request, "tokens[" + std::to_string(bad - tokens.begin()) + "] is " +
+                                             std::to_string(*bad) + "; model '" + loaded.name +
+                                             "' has a vocabulary of " + std::to_string(vocabulary)};
 }
 
 double ms_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
@@ -91,11 +102,11 @@ void Completion::start() {
 void Completion::cancel() {
   if (ended_) return;
   cancel_engine();
-  if (engine_id_) return;                       // it answers
+  if (engine_id_) return;  // it answers
   finish(serve::Finish::cancelled, {});
 }
 
-// ---- preparation pool ------------------------------------------------------------------------------------------------
+// ---- preparation pool -----------------------------------------------------------------------------------------------
 
 void Completion::prepare(const std::shared_ptr<const LoadedModel>& loaded) {
   if (cancelled_) return;
@@ -114,12 +125,14 @@ void Completion::prepare(const std::shared_ptr<const LoadedModel>& loaded) {
 
 std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedModel>& loaded) {
   const client::Sampling& sampling = request_.sampling;
-  if (auto fault = fault_of(sampling, loaded->model->config().vocabulary)) return Failure{ErrorCode::bad_request, *fault};
+  if (auto fault = fault_of(sampling, loaded->model->config().vocabulary))
+    return Failure{ErrorCode::bad_request, *fault};
   std::vector<uint32_t> tokens = request_.prompt(*loaded);
   if (auto failure = bad_token(tokens, *loaded)) return failure;
   const auto prompt_tokens = static_cast<uint32_t>(tokens.size());
   if (request_.score) score_tokens_ = tokens;
-  const bool at_start = !request_.continues_text && (tokens.empty() || (tokens.size() == 1 && tokens[0] == loaded->model->tokenizer()->bos()));
+  const bool at_start = !request_.continues_text &&
+                        (tokens.empty() || (tokens.size() == 1 && tokens[0] == loaded->model->tokenizer()->bos()));
   decoder_.emplace(loaded->model->tokenizer(), at_start);
   model_name_ = loaded->name;
   submitted_at_ = std::chrono::steady_clock::now();
@@ -143,7 +156,7 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   return std::nullopt;
 }
 
-// ---- engine thread -----------------------------------------------------------------------------------------------------
+// ---- engine thread --------------------------------------------------------------------------------------------------
 
 template <class F>
 void Completion::leave(F&& change) {
@@ -176,7 +189,7 @@ serve::RequestEvents Completion::events() {
   return events;
 }
 
-// ---- I/O thread --------------------------------------------------------------------------------------------------------
+// ---- I/O thread -----------------------------------------------------------------------------------------------------
 
 void Completion::submitted(serve::RequestId id) {
   engine_id_ = id;
@@ -222,13 +235,14 @@ bool Completion::take_text(const std::string& text, std::string& out) {
 }
 
 void Completion::take_tokens(std::vector<model::Sampled> tokens) {
-  if (stopped_) return;                          // they were on their way
+  if (stopped_) return;  // they were on their way
   client::Token event;
   event.id = request_.id;
   for (model::Sampled& sampled : tokens) {
     ++completion_tokens_;
     event.tokens.push_back(sampled.token);
-    if (request_.sampling.want_logprobs) event.logprobs.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+    if (request_.sampling.want_logprobs)
+      event.logprobs.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
     if (!take_text(decoder_->push(sampled.token), event.text)) break;
   }
   send(event);
@@ -272,7 +286,8 @@ client::Message Completion::done_message(FinishReason reason, const serve::Reque
 
 void Completion::finish(serve::Finish how, const serve::RequestStats& stats) {
   if (ended_) return;
-  if (request_.score && how == serve::Finish::cancelled) return fail({ErrorCode::cancelled, "the request was cancelled"});
+  if (request_.score && how == serve::Finish::cancelled)
+    return fail({ErrorCode::cancelled, "the request was cancelled"});
   if (!request_.score && !stopped_ && running_) {
     client::Token rest;
     rest.id = request_.id;

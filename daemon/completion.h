@@ -1,5 +1,5 @@
-// One generate, chat or score: prompt → ids (preparation pool) → engine → text without stop strings → events. Lives on the
-// I/O thread; the engine's callbacks leave what they have in an inbox and post once for many.
+// One generate, chat or score: prompt → ids (preparation pool) → engine → text without stop strings → events. Lives on
+// the I/O thread; the engine's callbacks leave what they have in an inbox and post once for many.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,7 +17,7 @@ namespace ellm::daemon {
 struct CompletionRequest {
   uint32_t id = 0;
   std::string model;
-  const char* kind = "";                  // generate | chat | score
+  const char* kind = "";  // generate | chat | score
   client::Sampling sampling;
   bool score = false, continues_text = true;
   uint32_t score_top = 0;
@@ -46,11 +46,11 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
     std::optional<std::string> failed;
   };
 
-  void prepare(const std::shared_ptr<const LoadedModel>& loaded);   // pool
-  std::optional<Failure> submit(const std::shared_ptr<const LoadedModel>& loaded);   // pool
+  void prepare(const std::shared_ptr<const LoadedModel>& loaded);                   // pool
+  std::optional<Failure> submit(const std::shared_ptr<const LoadedModel>& loaded);  // pool
   serve::RequestEvents events();
   template <class F>
-  void leave(F&& change);                                           // engine thread
+  void leave(F&& change);  // engine thread
   void submitted(serve::RequestId id);
   void cancel_engine();
   void collect();
@@ -69,9 +69,9 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
   CompletionRequest request_;
   const std::chrono::steady_clock::time_point received_ = std::chrono::steady_clock::now();
 
-  std::atomic<bool> cancelled_{false};    // read by the pool
-  // Written in the pool before submission; the I/O thread may read them once `running_`, which the engine's or the pool's
-  // post has ordered after.
+  std::atomic<bool> cancelled_{false};  // read by the pool
+  // Written in the pool before submission; the I/O thread may read them once `running_`, which the engine's or the
+  // pool's post has ordered after.
   std::vector<uint32_t> score_tokens_;
   std::chrono::steady_clock::time_point submitted_at_;
   std::string model_name_;

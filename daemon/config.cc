@@ -13,11 +13,14 @@ namespace ellm::daemon {
 
 bool is_memory_policy(const std::string& text) { return runtime::parse_memory_policy(text).has_value(); }
 
-// ---- values ----------------------------------------------------------------------------------------------------------
+// ---- values ---------------------------------------------------------------------------------------------------------
 
 namespace {
 
-constexpr struct { char letter; int shift; } kUnits[] = {{'K', 10}, {'M', 20}, {'G', 30}, {'T', 40}};
+constexpr struct {
+  char letter;
+  int shift;
+} kUnits[] = {{'K', 10}, {'M', 20}, {'G', 30}, {'T', 40}};
 
 std::string range_of(const Rule& rule) {
   if (rule.most == UINT64_MAX) return "a number from " + std::to_string(rule.least);
@@ -74,7 +77,7 @@ std::string fault_of(const Rule& rule, const std::string& value) {
   return "";
 }
 
-// ---- the command line --------------------------------------------------------------------------------------------------
+// ---- the command line -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -101,7 +104,8 @@ struct TextSetter {
   void set(Number& member, const Rule& rule) const {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) refuse("is '" + text + "'; expected " + range_of(rule));
+    if (error != std::errc() || end != text.data() + text.size())
+      refuse("is '" + text + "'; expected " + range_of(rule));
     if (const auto fault = fault_of(rule, value); !fault.empty()) refuse(fault);
     member = static_cast<Number>(value);
   }
@@ -122,7 +126,7 @@ void set_option(Config& config, std::string_view key, const std::string& text, c
   if (!setter.found) throw std::logic_error("no such key: " + std::string(key));
 }
 
-// ---- printing ----------------------------------------------------------------------------------------------------------
+// ---- printing -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -179,8 +183,11 @@ struct Printer {
 
 std::string print_config(const Config& config) {
   Printer printer;
-  printer.out = "# Configuration of ellmd, as `ellmd --print-config` prints it; a file may leave out whatever it does not change.\n"
-                "# Searched in /etc/ellm/ellmd.toml, then $XDG_CONFIG_HOME/ellm/ellmd.toml; options of the command line go first.\n";
+  printer.out =
+      "# Configuration of ellmd, as `ellmd --print-config` prints it; a file may leave out whatever it does not "
+      "change.\n"
+      "# Searched in /etc/ellm/ellmd.toml, then $XDG_CONFIG_HOME/ellm/ellmd.toml; options of the command line go "
+      "first.\n";
   Config::visit(config, printer);
   return printer.out;
 }

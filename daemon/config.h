@@ -23,10 +23,10 @@ struct Bytes {
 
 /// What a key may be, beyond its type.
 struct Rule {
-  uint64_t least = 0, most = UINT64_MAX;                     // numbers and bytes
-  const char* one_of = nullptr;                              // "f16 | int8"
+  uint64_t least = 0, most = UINT64_MAX;  // numbers and bytes
+  const char* one_of = nullptr;           // "f16 | int8"
   bool (*accepts)(const std::string& text) = nullptr;
-  const char* expected = nullptr;                            // in words, for the error of `accepts`
+  const char* expected = nullptr;  // in words, for the error of `accepts`
 };
 
 bool is_memory_policy(const std::string& text);
@@ -69,27 +69,35 @@ struct Config {
       "that names a model in the models directory loads it.");
     v("threads", self.threads, Rule{0, 4096},
       "Compute threads. 0: one per physical core that affinity mask and CPU quota allow.");
-    v("kernels", self.kernels, Rule{.one_of = "auto | scalar | avx2 | avx512"}, "Instruction set. auto: the best that this CPU has.");
+    v("kernels", self.kernels, Rule{.one_of = "auto | scalar | avx2 | avx512"},
+      "Instruction set. auto: the best that this CPU has.");
     v("context", self.context, Rule{0, 1u << 30},
-      "Most tokens of a request, prompt and answer together. 0: what the model was trained for, if the KV memory holds it.");
+      "Most tokens of a request, prompt and answer together. 0: what the model was trained for, if the KV memory holds "
+      "it.");
     v("admin_group", self.admin_group, Rule{},
-      "Members of this group may load and unload models and see everyone's requests, as root and the daemon's own user may.");
+      "Members of this group may load and unload models and see everyone's requests, as root and the daemon's own user "
+      "may.");
     v("drain_seconds", self.drain_seconds, Rule{0, 86400},
       "How long SIGTERM waits for running requests before it cancels them.");
-    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8 | f32"}, "How keys and values are stored (f32: to measure what the others cost).");
+    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8 | f32"},
+      "How keys and values are stored (f32: to measure what the others cost).");
     v("kv.memory", self.kv.memory, Rule{},
       "Memory for each model's keys and values, such as \"8G\". 0: a quarter of what is available after the weights,\n"
       "room for `running` full contexts at most, one at least if it fits.");
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
-    v("memory.policy", self.memory.policy, Rule{.accepts = is_memory_policy, .expected = "local, interleave or bind:N with a NUMA node N of this machine"},
+    v("memory.policy", self.memory.policy,
+      Rule{.accepts = is_memory_policy, .expected = "local, interleave or bind:N with a NUMA node N of this machine"},
       "NUMA placement of the weights: local, interleave or bind:N.");
     v("limits.frame", self.limits.frame, Rule{1024, 64u << 20}, "Largest message.");
-    v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024}, "Bytes of all messages of one user that are being worked on.");
-    v("limits.unread", self.limits.unread, Rule{1024}, "Replies waiting for a client that does not read; beyond it is disconnected.");
+    v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024},
+      "Bytes of all messages of one user that are being worked on.");
+    v("limits.unread", self.limits.unread, Rule{1024},
+      "Replies waiting for a client that does not read; beyond it is disconnected.");
     v("limits.connections", self.limits.connections, Rule{1, 1u << 20}, "Connections.");
     v("limits.connections_per_user", self.limits.connections_per_user, Rule{1, 1u << 20}, "Connections of one user.");
-    v("limits.requests_per_connection", self.limits.requests_per_connection, Rule{1, 1u << 20}, "Unfinished requests of one connection.");
+    v("limits.requests_per_connection", self.limits.requests_per_connection, Rule{1, 1u << 20},
+      "Unfinished requests of one connection.");
     v("limits.requests_per_user", self.limits.requests_per_user, Rule{1, 1u << 20}, "Unfinished requests of one user.");
     v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
     v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
@@ -101,7 +109,8 @@ struct Config {
   }
 };
 
-/// Overrides `config` with a TOML file. Throws ConfigError: unreadable, syntax, unknown key (with a suggestion), type, rule.
+/// Overrides `config` with a TOML file. Throws ConfigError: unreadable, syntax, unknown key (with a suggestion), type,
+/// rule.
 void read_config(const std::string& path, Config& config);
 /// The same from memory; `name` stands in errors.
 void parse_config(std::string_view toml, const std::string& name, Config& config);
@@ -110,8 +119,8 @@ void set_option(Config& config, std::string_view key, const std::string& text, c
 /// The whole configuration as a commented TOML file.
 std::string print_config(const Config& config);
 
-/// The file that is read where --config is absent: /etc/ellm/ellmd.toml, else $XDG_CONFIG_HOME/ellm/ellmd.toml; empty if
-/// neither exists.
+/// The file that is read where --config is absent: /etc/ellm/ellmd.toml, else $XDG_CONFIG_HOME/ellm/ellmd.toml; empty
+/// if neither exists.
 std::string find_config_file();
 
 }  // namespace ellm::daemon

@@ -1,4 +1,5 @@
-// Values of the configuration and what is wrong with them: shared by the readers of files and of the command line. Pure.
+// Values of the configuration and what is wrong with them: shared by the readers of files and of the command line.
+// Pure.
 #pragma once
 #include <optional>
 #include <string>

@@ -45,7 +45,8 @@ std::string frame_of(uint32_t id, Work&& work) {
   } catch (const std::length_error& e) {
     return client::encode_frame(client::Error{id, ErrorCode::too_large, e.what(), 0});
   } catch (const std::bad_alloc&) {
-    return client::encode_frame(client::Error{id, ErrorCode::too_large, "there is not enough memory for this request", 0});
+    return client::encode_frame(
+        client::Error{id, ErrorCode::too_large, "there is not enough memory for this request", 0});
   } catch (const std::exception& e) {
     return client::encode_frame(client::Error{id, ErrorCode::internal, e.what(), 0});
   }
@@ -93,7 +94,7 @@ Conversation::Conversation(Services& services, const Peer& peer, std::shared_ptr
                            std::function<void(std::string)> send)
     : services_(services), peer_(peer), holdings_(std::move(holdings)), send_(std::move(send)) {}
 
-// ---- frames in and out -----------------------------------------------------------------------------------------------
+// ---- frames in and out ----------------------------------------------------------------------------------------------
 
 bool Conversation::receive(Decoded decoded, Charge bytes) {
   if (closing_ || closed_) return false;
@@ -127,7 +128,7 @@ void Conversation::close() {
 }
 
 void Conversation::cancel_all() {
-  std::vector<std::shared_ptr<Job>> jobs;                // cancelling takes them out of the map
+  std::vector<std::shared_ptr<Job>> jobs;  // cancelling takes them out of the map
   for (auto& [id, request] : in_flight_) jobs.push_back(request.job);
   for (auto& job : jobs) job->cancel();
 }
@@ -144,7 +145,7 @@ void Conversation::finish(uint32_t id, const client::Message& message) {
 void Conversation::finish_frame(uint32_t id, std::string frame) {
   if (closed_) return;
   const auto found = in_flight_.find(id);
-  if (found == in_flight_.end()) return;                 // cancelled meanwhile
+  if (found == in_flight_.end()) return;  // cancelled meanwhile
   const InFlight kept = std::move(found->second);
   in_flight_.erase(found);
   send_(std::move(frame));
@@ -155,7 +156,7 @@ void Conversation::error(uint32_t id, ErrorCode code, const std::string& message
   send(client::Error{id, code, message, retry_after_ms});
 }
 
-// ---- requests in general ---------------------------------------------------------------------------------------------
+// ---- requests in general --------------------------------------------------------------------------------------------
 
 /// Limits and sense of a new request; says why it is refused.
 bool Conversation::admit(uint32_t id) {
@@ -168,8 +169,8 @@ bool Conversation::admit(uint32_t id) {
   } else if (services_.draining) {
     error(id, ErrorCode::shutting_down, "ellmd is shutting down");
   } else if (in_flight_.size() >= limits.requests_per_connection) {
-    error(id, ErrorCode::busy, "this connection has " + std::to_string(in_flight_.size()) + " unfinished requests, the limit",
-          kBusyRetryMs);
+    error(id, ErrorCode::busy,
+          "this connection has " + std::to_string(in_flight_.size()) + " unfinished requests, the limit", kBusyRetryMs);
   } else if (!arriving_) {
     error(id, ErrorCode::busy, "this user's unfinished requests hold too many bytes", kBusyRetryMs);
   } else {
@@ -224,20 +225,22 @@ void Conversation::with_model(Request&& r, Work work) {
   const uint32_t id = r.id;
   add(id, std::make_shared<SimpleJob>(weak_from_this(), id)).request = std::move(charge);
   auto message = std::make_shared<Request>(std::move(r));
-  services_.registry.resolve(message->model, [self = shared_from_this(), id, message, work](const Registry::Resolved& model) {
-    if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
-    const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
-    self->services_.pool.submit([self, id, message, work, loaded] {
-      std::string frame = frame_of(id, [&]() -> client::Message {
-        check_text(text_fault(*message));
-        return work(*message, *loaded);
+  services_.registry.resolve(
+      message->model, [self = shared_from_this(), id, message, work](const Registry::Resolved& model) {
+        if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
+        const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
+        self->services_.pool.submit([self, id, message, work, loaded] {
+          std::string frame = frame_of(id, [&]() -> client::Message {
+            check_text(text_fault(*message));
+            return work(*message, *loaded);
+          });
+          self->services_.loop.post(
+              [self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
+        });
       });
-      self->services_.loop.post([self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
-    });
-  });
 }
 
-// ---- each request ----------------------------------------------------------------------------------------------------
+// ---- each request ---------------------------------------------------------------------------------------------------
 
 void Conversation::on(client::Hello&& hello) {
   if (greeted_) return refuse(ErrorCode::bad_request, "hello twice");
@@ -255,12 +258,14 @@ void Conversation::on(client::Chat&& request) { complete(std::move(request), "ch
 void Conversation::on(client::Score&& request) { complete(std::move(request), "score"); }
 
 void Conversation::on(client::Tokenize&& request) {
-  with_model(std::move(request),
-             [](const client::Tokenize& r, const LoadedModel& loaded) { return tokenize(r, *loaded.model->tokenizer()); });
+  with_model(std::move(request), [](const client::Tokenize& r, const LoadedModel& loaded) {
+    return tokenize(r, *loaded.model->tokenizer());
+  });
 }
 
 void Conversation::on(client::Detokenize&& request) {
-  with_model(std::move(request), [](const client::Detokenize& r, const LoadedModel& loaded) { return detokenize(r, loaded); });
+  with_model(std::move(request),
+             [](const client::Detokenize& r, const LoadedModel& loaded) { return detokenize(r, loaded); });
 }
 
 void Conversation::on(client::RenderTemplate&& request) {
@@ -275,7 +280,7 @@ void Conversation::on(client::Cancel&& request) {
     return error(request.id, ErrorCode::no_such_request,
                  "no request with id " + std::to_string(request.target) + " is in flight on this connection");
   }
-  const auto job = found->second.job;                    // cancelling may take it out of the map
+  const auto job = found->second.job;  // cancelling may take it out of the map
   send(client::Ok{request.id});
   job->cancel();
 }
@@ -294,8 +299,8 @@ void Conversation::on(client::Status&& request) {
   if (counters.running + counters.queued != 0) {
     for (const serve::RequestRow& row : services_.engine.requests()) {
       if (!peer_.admin && row.uid != peer_.uid) continue;
-      reply.requests.push_back({row.id, row.uid, row.pid, row.model, row.kind, row.state, row.prompt_tokens, row.done_tokens,
-                                row.completion_tokens, row.age_ms});
+      reply.requests.push_back({row.id, row.uid, row.pid, row.model, row.kind, row.state, row.prompt_tokens,
+                                row.done_tokens, row.completion_tokens, row.age_ms});
     }
   }
   reply.running = counters.running;
@@ -313,8 +318,9 @@ void Conversation::on(client::Models&& request) {
   if (!admit(id)) return;
   if (request.action != client::ModelsAction::list && !peer_.admin) {
     const std::string& group = services_.config.admin_group;
-    return error(id, ErrorCode::bad_request, "only an administrator may load and unload models (root, the daemon's user" +
-                                                 (group.empty() ? ")" : ", members of group " + group + ")"));
+    return error(id, ErrorCode::bad_request,
+                 "only an administrator may load and unload models (root, the daemon's user" +
+                     (group.empty() ? ")" : ", members of group " + group + ")"));
   }
   if (request.name.size() > kLongestName || !client::is_utf8(request.name)) {
     return error(id, ErrorCode::bad_request, "models: the name is longer than 4096 bytes or not UTF-8");
@@ -325,7 +331,8 @@ void Conversation::on(client::Models&& request) {
     self->finish(id, client::ModelsReply{id, std::move(infos)});
   };
   switch (request.action) {
-    case client::ModelsAction::list: return services_.registry.list(answer);
+    case client::ModelsAction::list:
+      return services_.registry.list(answer);
     case client::ModelsAction::load:
       return services_.registry.load(request.name, [self, id, answer](const Registry::Resolved& model) {
         if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));

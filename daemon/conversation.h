@@ -47,7 +47,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     Charge request, bytes;
   };
 
-  // One handler per request; the replies that only a client receives share one. A new message without one does not compile.
+  // One handler per request; the replies that only a client receives share one. A new message without one does not
+  // compile.
   void on(client::Hello&& hello);
   void on(client::Generate&& request);
   void on(client::Chat&& request);
@@ -78,7 +79,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   const std::shared_ptr<Holdings> holdings_;
   std::function<void(std::string)> send_;
   bool greeted_ = false, closing_ = false, closed_ = false;
-  Charge arriving_;                       // of the frame that is being handled
+  Charge arriving_;  // of the frame that is being handled
   std::map<uint32_t, InFlight> in_flight_;
 };
 

@@ -9,7 +9,7 @@
 namespace ellm::daemon {
 namespace {
 
-constexpr uint32_t kLeastTokens = 2048;    // of KV, that make a model worth loading
+constexpr uint32_t kLeastTokens = 2048;  // of KV, that make a model worth loading
 
 uint64_t pages_for(uint64_t tokens) { return (tokens + shm::kPageTokens - 1) / shm::kPageTokens; }
 

@@ -9,15 +9,15 @@
 namespace ellm::daemon {
 
 struct MemoryNeeds {
-  uint64_t available_bytes = 0;          // before anything is loaded
+  uint64_t available_bytes = 0;  // before anything is loaded
   uint64_t weight_bytes = 0, work_bytes = 0;
   shm::PageGeometry geometry;
   uint32_t trained_context = 0;
 };
 
 struct KvPlan {
-  uint64_t tokens = 0;                   // that the pages hold
-  uint32_t context = 0;                  // of one request
+  uint64_t tokens = 0;   // that the pages hold
+  uint32_t context = 0;  // of one request
 };
 
 /// Throws model::LoadError with the sum where weights, work memory and the least useful KV exceed what is available.

@@ -10,8 +10,8 @@
 namespace ellm::daemon {
 namespace {
 
-constexpr uint32_t kFlushMs = 3000;            // for cancelled requests to answer and clients to read
-constexpr double kStuckStepMs = 300'000;       // a step that takes this long never ends
+constexpr uint32_t kFlushMs = 3000;       // for cancelled requests to answer and clients to read
+constexpr double kStuckStepMs = 300'000;  // a step that takes this long never ends
 
 }  // namespace
 
@@ -21,8 +21,8 @@ Lifecycle::Lifecycle(Services& services, Server& server, Listener& listener)
 std::string Lifecycle::status() const {
   const auto counters = services_.engine.counters();
   const size_t models = services_.engine.models().size();
-  return std::to_string(models) + (models == 1 ? " model, " : " models, ") + std::to_string(counters.running) + " running, " +
-         std::to_string(counters.queued) + " queued, " + std::to_string(counters.served) + " served";
+  return std::to_string(models) + (models == 1 ? " model, " : " models, ") + std::to_string(counters.running) +
+         " running, " + std::to_string(counters.queued) + " queued, " + std::to_string(counters.served) + " served";
 }
 
 void Lifecycle::begin() {
@@ -43,7 +43,8 @@ void Lifecycle::still_alive() {
 }
 
 void Lifecycle::signalled(int signal) {
-  if (signal == SIGHUP) return log(Priority::notice, "SIGHUP: the configuration is read at the start only; restart to change it");
+  if (signal == SIGHUP)
+    return log(Priority::notice, "SIGHUP: the configuration is read at the start only; restart to change it");
   if (phase_ == Phase::serving) return drain();
   log(Priority::notice, "second signal: ending at once");
   listener_.close();

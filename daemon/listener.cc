@@ -1,5 +1,5 @@
-// See listener.h. Two daemons that start together are kept apart by a lock on PATH.lock, which lives as long as the daemon;
-// a daemon that holds no lock (systemd's socket) is found by connecting.
+// See listener.h. Two daemons that start together are kept apart by a lock on PATH.lock, which lives as long as the
+// daemon; a daemon that holds no lock (systemd's socket) is found by connecting.
 #include "daemon/listener.h"
 
 #include <fcntl.h>
@@ -44,7 +44,8 @@ void make_parent(const std::string& path) {
   if (::access(parent.c_str(), F_OK) == 0) return;
   make_parent(parent);
   const mode_t mode = path.starts_with("/run/ellm/") ? 0755 : 0700;
-  if (::mkdir(parent.c_str(), mode) != 0 && errno != EEXIST) throw ListenError(errno_text("cannot make directory " + parent));
+  if (::mkdir(parent.c_str(), mode) != 0 && errno != EEXIST)
+    throw ListenError(errno_text("cannot make directory " + parent));
 }
 
 [[noreturn]] void throw_taken(const std::string& path, pid_t pid) {
@@ -59,7 +60,7 @@ pid_t listening_pid(const sockaddr_un& address) {
   pid_t pid = 0;
   const int result = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const int error = errno;
-  if (result == 0 || error == EAGAIN) {                 // EAGAIN: its backlog is full
+  if (result == 0 || error == EAGAIN) {  // EAGAIN: its backlog is full
     ucred peer{};
     socklen_t size = sizeof peer;
     pid = result == 0 && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
@@ -120,15 +121,16 @@ Listener Listener::bind(const std::string& path) {
     listener.lock_fd_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (listener.lock_fd_ < 0) throw ListenError(errno_text("cannot make " + lock_path));
     if (::flock(listener.lock_fd_, LOCK_EX | LOCK_NB) != 0) throw_taken(path, listening_pid(address));
-    struct stat held {}, there {};
-    if (::fstat(listener.lock_fd_, &held) == 0 && ::stat(lock_path.c_str(), &there) == 0 && held.st_ino == there.st_ino) break;
+    struct stat held{}, there{};
+    if (::fstat(listener.lock_fd_, &held) == 0 && ::stat(lock_path.c_str(), &there) == 0 && held.st_ino == there.st_ino)
+      break;
     ::close(listener.lock_fd_);
   }
-  struct stat status {};
+  struct stat status{};
   if (::lstat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode)) throw ListenError(path + " exists and is not a socket");
     if (const pid_t pid = listening_pid(address); pid != 0) throw_taken(path, pid);
-    ::unlink(path.c_str());                               // nobody listens: left behind by a crash
+    ::unlink(path.c_str());  // nobody listens: left behind by a crash
   }
   listener.fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener.fd_ < 0) throw ListenError(errno_text("socket"));
@@ -157,7 +159,7 @@ Peer peer_of(int fd, int64_t admin_gid) {
   socklen_t size = sizeof credentials;
   Peer peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    peer.uid = UINT32_MAX;                                // nobody in particular
+    peer.uid = UINT32_MAX;  // nobody in particular
     return peer;
   }
   peer.uid = credentials.uid;
@@ -180,9 +182,10 @@ Peer peer_of(int fd, int64_t admin_gid) {
 int64_t group_number(const std::string& name) {
   if (name.empty()) return -1;
   std::vector<char> buffer(16384);
-  struct group entry {};
+  struct group entry{};
   struct group* found = nullptr;
-  while (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == ERANGE) buffer.resize(buffer.size() * 2);
+  while (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == ERANGE)
+    buffer.resize(buffer.size() * 2);
   if (found == nullptr) throw ConfigError("admin_group is '" + name + "'; there is no such group");
   return found->gr_gid;
 }

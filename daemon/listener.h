@@ -1,5 +1,5 @@
-// The socket that clients connect to: made here, or passed in by systemd. A socket file that nobody listens on is replaced,
-// a live one is an error. One owner.
+// The socket that clients connect to: made here, or passed in by systemd. A socket file that nobody listens on is
+// replaced, a live one is an error. One owner.
 #pragma once
 #include <stdexcept>
 #include <string>

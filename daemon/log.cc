@@ -12,7 +12,7 @@ namespace {
 /// $JOURNAL_STREAM is "device:inode" of the stream to the journal; stderr may have been redirected since.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
-  struct stat status {};
+  struct stat status{};
   if (stream == nullptr || ::fstat(STDERR_FILENO, &status) != 0) return false;
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) == stream;
 }

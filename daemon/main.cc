@@ -19,7 +19,7 @@ namespace ellm::daemon {
 namespace {
 
 constexpr unsigned kPrepareThreads = 2;
-constexpr uint32_t kLoadSeconds = 600;           // that a model may take at the start before systemd loses patience
+constexpr uint32_t kLoadSeconds = 600;  // that a model may take at the start before systemd loses patience
 
 serve::EngineLimits engine_limits(const Config::Limits& limits) {
   serve::EngineLimits engine;
@@ -40,16 +40,17 @@ const kernels::KernelSet& kernels_of(const Config& config) {
 }
 
 int serve(const Options& options) {
-  std::signal(SIGPIPE, SIG_IGN);                  // a log that nobody reads must not end the daemon
+  std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads must not end the daemon
   const Config& config = options.config;
   const int64_t admin_gid = group_number(config.admin_group);
   const kernels::KernelSet& kernels = kernels_of(config);
   const runtime::Topology topology = runtime::read_topology();
   const uint32_t threads = config.threads != 0 ? config.threads : static_cast<uint32_t>(topology.default_threads());
-  log(Priority::notice, "ellmd " ELLM_VERSION ", kernels " + std::string(kernels.name) + ", " + std::to_string(threads) +
-                            " threads" + (options.config_file.empty() ? "" : ", configuration " + options.config_file));
+  log(Priority::notice, "ellmd " ELLM_VERSION ", kernels " + std::string(kernels.name) + ", " +
+                            std::to_string(threads) + " threads" +
+                            (options.config_file.empty() ? "" : ", configuration " + options.config_file));
 
-  Listener listener = Listener::open(listen_path(config.socket));      // first: before a long load for nothing
+  Listener listener = Listener::open(listen_path(config.socket));  // first: before a long load for nothing
   Loop loop;
   runtime::WorkerPool workers(topology, threads);
   serve::Engine engine(kernels, workers, engine_limits(config.limits));
@@ -66,7 +67,7 @@ int serve(const Options& options) {
   Lifecycle lifecycle(services, server, listener);
   lifecycle.begin();
   loop.run();
-  pool.stop();                                    // what it would post has nowhere to go
+  pool.stop();  // what it would post has nowhere to go
   log(Priority::notice, "ended");
   return EX_OK;
 }

@@ -1,10 +1,11 @@
 // See model_files.h.
 #include "daemon/model_files.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <strings.h>
 
 #include "client/places.h"
 

@@ -13,8 +13,8 @@ struct ModelFile {
 /// The file's name without directory, ".gguf" and the "-00001-of-00003" of a split model.
 std::string model_name(const std::string& path);
 
-/// The GGUF files of the directories, by name; of a split model its first part. An earlier directory hides the same name
-/// in a later one; a directory that cannot be read counts as empty.
+/// The GGUF files of the directories, by name; of a split model its first part. An earlier directory hides the same
+/// name in a later one; a directory that cannot be read counts as empty.
 std::vector<ModelFile> find_model_files(const std::vector<std::string>& directories);
 
 /// By name or file name, exactly; else the only one that differs in case alone.

@@ -18,7 +18,7 @@ void notify_alive() { ::sd_notify(0, "WATCHDOG=1"); }
 uint32_t watchdog_ms() {
   uint64_t microseconds = 0;
   if (::sd_watchdog_enabled(0, &microseconds) <= 0) return 0;
-  return static_cast<uint32_t>(microseconds / 2000);      // twice as often as asked for
+  return static_cast<uint32_t>(microseconds / 2000);  // twice as often as asked for
 }
 
 }  // namespace ellm::daemon

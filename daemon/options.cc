@@ -19,26 +19,31 @@ struct Option {
 }  // namespace
 
 Options read_options(int argc, char** argv) {
-  CLI::App app("ellmd serves language models to this machine's processes over a Unix socket.\n"
-               "Without options it listens on the default socket and loads a model when a request names it.\n",
-               "ellmd");
-  app.footer("\nExamples:\n"
-             "  ellmd                                   serve what is in the models directory\n"
-             "  ellmd --model smollm2                   load a model at the start\n"
-             "  ellmd --model ~/m.gguf --socket ./s     a private daemon; then: ellm --socket ./s run \"Hello\"\n"
-             "  ellmd --print-config > ellmd.toml       a configuration file to start from\n"
-             "\nThe configuration is read once; restart the daemon to change it. SIGTERM lets running requests end.");
+  CLI::App app(
+      "ellmd serves language models to this machine's processes over a Unix socket.\n"
+      "Without options it listens on the default socket and loads a model when a request names it.\n",
+      "ellmd");
+  app.footer(
+      "\nExamples:\n"
+      "  ellmd                                   serve what is in the models directory\n"
+      "  ellmd --model smollm2                   load a model at the start\n"
+      "  ellmd --model ~/m.gguf --socket ./s     a private daemon; then: ellm --socket ./s run \"Hello\"\n"
+      "  ellmd --print-config > ellmd.toml       a configuration file to start from\n"
+      "\nThe configuration is read once; restart the daemon to change it. SIGTERM lets running requests end.");
   app.set_version_flag("--version", "ellmd " ELLM_VERSION);
   Options options;
-  Option settings[] = {{"--model", "models", "PATH|NAME", {}}, {"--socket", "socket", "PATH", {}},
-                       {"--threads", "threads", "N", {}},      {"--kernels", "kernels", "LEVEL", {}},
+  Option settings[] = {{"--model", "models", "PATH|NAME", {}},
+                       {"--socket", "socket", "PATH", {}},
+                       {"--threads", "threads", "N", {}},
+                       {"--kernels", "kernels", "LEVEL", {}},
                        {"--kv-type", "kv.type", "TYPE", {}}};
   app.add_option("--config", options.config_file, "configuration file")->type_name("FILE");
   for (Option& setting : settings) {
     Config::visit(options.config, [&](const char* key, auto&, const Rule& rule, const char* doc) {
       if (std::string_view(key) != setting.key) return;
       const std::string help = rule.one_of != nullptr ? std::string(rule.one_of) + ". " + doc : doc;
-      auto* option = app.add_option(setting.flag, setting.values, help)->type_name(setting.type)->allow_extra_args(false);
+      auto* option =
+          app.add_option(setting.flag, setting.values, help)->type_name(setting.type)->allow_extra_args(false);
       if (std::string_view(key) != "models") option->expected(1);
     });
   }

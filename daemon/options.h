@@ -7,8 +7,8 @@
 namespace ellm::daemon {
 
 struct Options {
-  Config config;                    // defaults, then the file, then the command line
-  std::string config_file;          // that was read; empty: none
+  Config config;            // defaults, then the file, then the command line
+  std::string config_file;  // that was read; empty: none
   bool print_config = false, check_config = false;
 };
 

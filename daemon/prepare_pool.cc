@@ -25,7 +25,7 @@ struct PreparePool::Impl {
       jobs.pop_front();
       lock.unlock();
       job();
-      job = nullptr;                                // what it holds is freed outside the lock
+      job = nullptr;  // what it holds is freed outside the lock
       lock.lock();
     }
   }

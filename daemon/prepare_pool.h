@@ -8,7 +8,7 @@ namespace ellm::daemon {
 class PreparePool {
  public:
   explicit PreparePool(unsigned threads);
-  ~PreparePool();                                   // finishes what runs, drops what waits
+  ~PreparePool();  // finishes what runs, drops what waits
   PreparePool(const PreparePool&) = delete;
 
   /// Any thread. Jobs run in the order in which they came and must not throw.

@@ -44,7 +44,7 @@ struct Registry::Loader {
   uint32_t threads;
   serve::Engine& engine;
   std::mutex mutex;
-  std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;    // by path
+  std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
 
   std::shared_ptr<const LoadedModel> load(const ModelFile& file);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
@@ -57,7 +57,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   {
     const auto gguf = format::Gguf::open(file.path);
     const model::ModelConfig head = model::read_config(*gguf);
-    const shm::KvType type = *shm::find_kv_type(config.kv.type);   // checked with the configuration
+    const shm::KvType type = *shm::find_kv_type(config.kv.type);  // checked with the configuration
     needs.geometry = {head.layers, head.kv_heads, head.head_dim, type, type};
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
@@ -76,9 +76,10 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   loaded->context = plan.context;
   engine.add_model(file.name, loaded->model, needs.geometry.k_type, plan.tokens, plan.context, options.lock);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
-  log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) + " ms: weights " +
-                            human_bytes(loaded->model->weight_bytes()) + ", KV " + std::to_string(plan.tokens) +
-                            " tokens (" + config.kv.type + "), context " + std::to_string(plan.context));
+  log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) +
+                            " ms: weights " + human_bytes(loaded->model->weight_bytes()) + ", KV " +
+                            std::to_string(plan.tokens) + " tokens (" + config.kv.type + "), context " +
+                            std::to_string(plan.context));
   return loaded;
 }
 
@@ -149,7 +150,9 @@ Failure Registry::no_such_model(const std::string& name, const std::vector<Model
   for (const ModelFile& file : files) {
     if (!entries_.contains(file.name)) there += (there.empty() ? "" : ", ") + file.name;
   }
-  Failure failure{ErrorCode::no_such_model, name.empty() ? "no model is named" : "there is no model '" + client::to_utf8(name.substr(0, 200)) + "'"};
+  Failure failure{ErrorCode::no_such_model, name.empty()
+                                                ? "no model is named"
+                                                : "there is no model '" + client::to_utf8(name.substr(0, 200)) + "'"};
   if (there.empty()) {
     failure.message += "; there are none in " + directories_.front() + " (get one: ellm pull smollm2)";
   } else {

@@ -26,7 +26,7 @@ namespace ellm::daemon {
 struct LoadedModel {
   std::string name;
   std::shared_ptr<const model::Model> model;
-  uint32_t context = 0;               // tokens of one request
+  uint32_t context = 0;  // tokens of one request
 };
 
 /// What a client is told: translated to an Error message in one place.
@@ -68,7 +68,7 @@ class Registry {
     std::shared_ptr<const LoadedModel> model;
     std::vector<OnResolved> waiters;
   };
-  struct Loader;                      // what loading needs; used in the pool
+  struct Loader;  // what loading needs; used in the pool
 
   Failure no_such_model(const std::string& name, const std::vector<ModelFile>& files) const;
   void load_file(const ModelFile& file, OnResolved done);
@@ -85,7 +85,7 @@ class Registry {
   std::map<std::string, Entry> entries_;
   std::deque<std::string> to_load_;
   bool loading_ = false;
-  std::string default_name_;          // the first model of the configuration
+  std::string default_name_;  // the first model of the configuration
   std::vector<std::string> warnings_;
 };
 

@@ -20,16 +20,13 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);    // after running out of descriptors
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after running out of descriptors
 
 }  // namespace
 
 struct Server::Impl : std::enable_shared_from_this<Impl> {
   Impl(Services& s, int fd, int64_t gid)
-      : services(s),
-        admin_gid(gid),
-        acceptor(s.loop.context(), stream_protocol(), fd),
-        pause(s.loop.context()) {}
+      : services(s), admin_gid(gid), acceptor(s.loop.context(), stream_protocol(), fd), pause(s.loop.context()) {}
 
   Services& services;
   const int64_t admin_gid;

@@ -28,9 +28,9 @@ struct Services {
 
   // I/O thread.
   uint32_t connections = 0;
-  uint64_t in_flight = 0;               // requests of all connections
-  bool draining = false;                // new work is refused
-  std::function<void()> on_idle = nullptr;   // called when nothing is in flight any more
+  uint64_t in_flight = 0;                   // requests of all connections
+  bool draining = false;                    // new work is refused
+  std::function<void()> on_idle = nullptr;  // called when nothing is in flight any more
 
   void leave(uint64_t requests) {
     in_flight -= requests;

@@ -22,8 +22,8 @@ using asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr size_t kHeaderBytes = 4, kReadBytes = 64 << 10;
-constexpr size_t kInlineDecodeBytes = 64 << 10;        // larger frames are decoded in the pool
-constexpr size_t kGather = 64;                         // frames of one write
+constexpr size_t kInlineDecodeBytes = 64 << 10;  // larger frames are decoded in the pool
+constexpr size_t kGather = 64;                   // frames of one write
 constexpr auto kFlushTime = std::chrono::seconds(2);
 
 class SocketSession : public Session, public std::enable_shared_from_this<SocketSession> {
@@ -81,15 +81,15 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
   std::function<void(Session*)> ended_;
   std::shared_ptr<Conversation> conversation_;
   const std::unique_ptr<char[]> chunk_{new char[kReadBytes]};
-  std::string in_;                        // what has arrived; handled up to in_at_
+  std::string in_;  // what has arrived; handled up to in_at_
   size_t in_at_ = 0;
-  Charge in_charge_, out_charge_;         // of a large frame that is arriving; of what waits to be sent
+  Charge in_charge_, out_charge_;  // of a large frame that is arriving; of what waits to be sent
   std::deque<std::string> out_;
-  size_t out_bytes_ = 0, out_sent_ = 0;   // out_sent_: of the first frame
+  size_t out_bytes_ = 0, out_sent_ = 0;  // out_sent_: of the first frame
   bool writing_ = false, finishing_ = false, dropped_ = false, closed_ = false;
 };
 
-// ---- in ----------------------------------------------------------------------------------------------------------------
+// ---- in -------------------------------------------------------------------------------------------------------------
 
 asio::awaitable<void> SocketSession::read_frames() {
   const uint64_t frame_limit = services_.config.limits.frame.value;
@@ -98,8 +98,8 @@ asio::awaitable<void> SocketSession::read_frames() {
     if (have.size() >= kHeaderBytes) {
       const uint32_t length = client::frame_length(reinterpret_cast<const unsigned char*>(have.data()));
       if (length > frame_limit) {
-        conversation_->refuse(client::ErrorCode::too_large, "a frame of " + std::to_string(length) + " bytes; the limit is " +
-                                                                std::to_string(frame_limit));
+        conversation_->refuse(client::ErrorCode::too_large, "a frame of " + std::to_string(length) +
+                                                                " bytes; the limit is " + std::to_string(frame_limit));
         co_return finish();
       }
       if (have.size() - kHeaderBytes >= length) {
@@ -111,7 +111,7 @@ asio::awaitable<void> SocketSession::read_frames() {
     error_code error;
     const size_t got = co_await socket_.async_read_some(asio::buffer(chunk_.get(), kReadBytes),
                                                         asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return;                                  // the peer is gone, or we closed
+    if (error) co_return;  // the peer is gone, or we closed
     in_.append(chunk_.get(), got);
     if (in_.size() > kReadBytes && !pay_for(got)) {
       conversation_->refuse(client::ErrorCode::busy, "this user's messages hold too many bytes; try again later");
@@ -172,13 +172,13 @@ void SocketSession::reader_ended(std::exception_ptr error) {
   if (!finishing_ || error) close();
 }
 
-// ---- out ---------------------------------------------------------------------------------------------------------------
+// ---- out ------------------------------------------------------------------------------------------------------------
 
 void SocketSession::send(std::string frame) {
   if (closed_ || dropped_) return;
   if (out_bytes_ != 0 && out_bytes_ + frame.size() > services_.config.limits.unread.value) {
-    log(Priority::warning, "pid " + std::to_string(peer_.pid) + " does not read its replies (" + std::to_string(out_bytes_) +
-                               " bytes wait): disconnected");
+    log(Priority::warning, "pid " + std::to_string(peer_.pid) + " does not read its replies (" +
+                               std::to_string(out_bytes_) + " bytes wait): disconnected");
     return drop();
   }
   out_bytes_ += frame.size();
@@ -206,10 +206,11 @@ void SocketSession::write() {
     const size_t sent = socket_.write_some(buffers, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       writing_ = true;
-      return socket_.async_wait(stream_protocol::socket::wait_write, [self = shared_from_this()](error_code wait_error) {
-        self->writing_ = false;
-        if (!wait_error && !self->closed_) self->write();
-      });
+      return socket_.async_wait(stream_protocol::socket::wait_write,
+                                [self = shared_from_this()](error_code wait_error) {
+                                  self->writing_ = false;
+                                  if (!wait_error && !self->closed_) self->write();
+                                });
     }
     if (error) return drop();
     out_bytes_ -= sent;
@@ -252,8 +253,8 @@ void SocketSession::close() {
 
 std::shared_ptr<Session> start_session(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings,
                                        Charge connection, std::function<void(Session*)> ended) {
-  auto session = std::make_shared<SocketSession>(services, fd, peer, std::move(holdings), std::move(connection),
-                                                 std::move(ended));
+  auto session =
+      std::make_shared<SocketSession>(services, fd, peer, std::move(holdings), std::move(connection), std::move(ended));
   session->start();
   return session;
 }

@@ -71,13 +71,11 @@ std::optional<std::string> first(Checks&&... checks) {
 
 std::optional<std::string> fault_of(const client::Sampling& s, uint32_t vocabulary) {
   return first([&] { return outside("temperature", s.temperature, 0, 100); },
-               [&] { return outside("top_p", s.top_p, 0, 1, false); },
-               [&] { return outside("min_p", s.min_p, 0, 1); },
+               [&] { return outside("top_p", s.top_p, 0, 1, false); }, [&] { return outside("min_p", s.min_p, 0, 1); },
                [&] { return outside("repetition_penalty", s.repetition_penalty, 0, 100, false); },
                [&] { return outside("presence_penalty", s.presence_penalty, -100, 100); },
                [&] { return outside("frequency_penalty", s.frequency_penalty, -100, 100); },
-               [&] { return too_many("logprobs", s.logprobs, kMostLogprobs); },
-               [&] { return stop_fault(s.stop); },
+               [&] { return too_many("logprobs", s.logprobs, kMostLogprobs); }, [&] { return stop_fault(s.stop); },
                [&] { return bias_fault(s.logit_bias, vocabulary); });
 }
 

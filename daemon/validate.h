@@ -21,6 +21,6 @@ std::optional<std::string> text_fault(const client::Tokenize& request);
 std::optional<std::string> text_fault(const client::Detokenize& request);
 std::optional<std::string> text_fault(const client::RenderTemplate& request);
 
-inline constexpr uint32_t kMostLogprobs = 128;         // alternatives per token, of completions and scores
+inline constexpr uint32_t kMostLogprobs = 128;  // alternatives per token, of completions and scores
 
 }  // namespace ellm::daemon

@@ -1,5 +1,5 @@
-// See engine.h. One mutex guards what other threads touch: the requests' directory, the queues' heads and the limits. The
-// engine thread holds it only between steps, for as long as it takes to move pointers, so nobody waits for a step.
+// See engine.h. One mutex guards what other threads touch: the requests' directory, the queues' heads and the limits.
+// The engine thread holds it only between steps, for as long as it takes to move pointers, so nobody waits for a step.
 #include "daemon/serve/engine.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ struct Engine::Impl : ModelQueue::Listener {
   const EngineLimits limits;
 
   mutable std::mutex mutex;
-  std::condition_variable wake;                 // the engine thread: there is something to do
-  mutable std::condition_variable changed;      // the others: a model went, a request ended
+  std::condition_variable wake;             // the engine thread: there is something to do
+  mutable std::condition_variable changed;  // the others: a model went, a request ended
   std::map<std::string, Entry> models;
   std::map<RequestId, std::shared_ptr<Sequence>> requests;
   std::vector<std::shared_ptr<Sequence>> incoming;
@@ -94,7 +94,8 @@ Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) cons
   const uint64_t tokens = request.tokens.size();
   if (tokens == 0) return Refusal::empty;
   if (tokens + (request.score ? 0 : 1) > servable.context) return Refusal::too_long;
-  if (counters.queued >= limits.max_queued || queued_tokens + tokens > limits.max_queued_tokens) return Refusal::queue_full;
+  if (counters.queued >= limits.max_queued || queued_tokens + tokens > limits.max_queued_tokens)
+    return Refusal::queue_full;
   const uint64_t wanted = request.max_tokens == 0 ? servable.context : tokens + request.max_tokens;
   limit = static_cast<uint32_t>(std::min<uint64_t>(wanted, servable.context));
   return Refusal::none;
@@ -144,7 +145,7 @@ void Engine::Impl::remove_marked() {
       std::lock_guard lock(mutex);
       models.erase(queue->name());
     }
-    queue.reset();                              // frees the pages before remove_model returns
+    queue.reset();  // frees the pages before remove_model returns
   }
   if (!gone.empty()) changed.notify_all();
 }
@@ -153,7 +154,7 @@ void Engine::Impl::loop() {
   for (bool idle = true; take(idle);) {
     remove_marked();
     idle = true;
-    for (const auto& queue : queues()) {        // the models take turns, a step each
+    for (const auto& queue : queues()) {  // the models take turns, a step each
       queue->sweep_and_admit();
       if (!queue->has_running()) continue;
       {
@@ -208,7 +209,8 @@ void Engine::add_model(const std::string& name, std::shared_ptr<const model::Mod
 void Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
-  auto queue = std::make_shared<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
+  auto queue =
+      std::make_shared<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
   std::lock_guard lock(impl_->mutex);
   if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {
     throw model::LoadError("a model named '" + name + "' is loaded already");
@@ -256,7 +258,7 @@ Engine::Submitted Engine::submit(EngineRequest request) {
   for (uint32_t token : request.tokens) {
     if (token >= vocabulary) return {Refusal::bad_token, 0};
   }
-  auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels);   // reads the whole prompt
+  auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels);  // reads the whole prompt
   std::lock_guard lock(impl_->mutex);
   // Asked again: another thread may have filled the queue, removed the model or changed its context meanwhile.
   std::swap(sequence->request.tokens, sequence->tokens);

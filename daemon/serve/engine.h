@@ -21,13 +21,13 @@ using RequestId = uint64_t;
 enum class Finish : uint8_t { stop, length, cancelled, deadline };
 
 struct EngineLimits {
-  uint32_t max_running = 64;            // sequences in one step
+  uint32_t max_running = 64;  // sequences in one step
   uint32_t max_queued = 1024;
   uint64_t max_queued_tokens = 16u << 20;
-  uint32_t step_tokens = 512;           // token rows of one step
-  uint32_t score_rows = 32;             // logits rows of one step
-  uint32_t step_ms = 250;               // prompts are cut so that a step beside answers takes about this, four times as
-                                        // long where there are none; 0: never
+  uint32_t step_tokens = 512;  // token rows of one step
+  uint32_t score_rows = 32;    // logits rows of one step
+  uint32_t step_ms = 250;      // prompts are cut so that a step beside answers takes about this, four times as
+                               // long where there are none; 0: never
 };
 
 struct RequestStats {
@@ -35,33 +35,34 @@ struct RequestStats {
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
 
-/// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of on_done
-/// and on_failed comes, last. An end token is neither reported nor counted.
+/// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of
+/// on_done and on_failed comes, last. An end token is neither reported nor counted.
 struct RequestEvents {
   std::function<void(const model::Sampled&)> on_token;
   std::function<void(uint32_t first, const std::vector<float>& log_probs,
-                     const std::vector<std::vector<std::pair<uint32_t, float>>>& top)> on_score;
+                     const std::vector<std::vector<std::pair<uint32_t, float>>>& top)>
+      on_score;
   std::function<void(Finish, const RequestStats&)> on_done;
   std::function<void(const std::string&)> on_failed;
 };
 
 struct EngineRequest {
-  std::string model;                    // a loaded model's name
+  std::string model;  // a loaded model's name
   std::vector<uint32_t> tokens;
   model::SamplingParams sampling;
   bool want_logprobs = false;
-  uint32_t max_tokens = 0;              // 0: what the context leaves
+  uint32_t max_tokens = 0;  // 0: what the context leaves
   bool ignore_eos = false;
-  bool score = false;                   // log-probabilities of the tokens themselves; nothing is generated
+  bool score = false;  // log-probabilities of the tokens themselves; nothing is generated
   uint32_t score_top = 0;
   uint32_t uid = 0, pid = 0;
-  std::string kind;                     // for `ps`: generate | chat | score
+  std::string kind;  // for `ps`: generate | chat | score
   RequestEvents events;
 };
 
 enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty, stopping, bad_token };
 
-struct RequestRow {                     // for `status`
+struct RequestRow {  // for `status`
   RequestId id;
   uint32_t uid, pid;
   std::string model, kind, state;
@@ -74,34 +75,37 @@ struct ModelRow {
   std::string name, kv_type;
   uint32_t pages, free_pages;
   uint32_t context = 0;
-  bool locked = false;                  // the KV pages
+  bool locked = false;  // the KV pages
 };
 
 struct EngineCounters {
   uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0, steps = 0;
   uint32_t running = 0, queued = 0;
-  double step_age_ms = 0;               // how long the present step has been running; 0 between steps
+  double step_age_ms = 0;  // how long the present step has been running; 0 between steps
 };
 
 class Engine {
  public:
   Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits);
-  ~Engine();                            // cancels what is left and joins the thread
+  ~Engine();  // cancels what is left and joins the thread
 
-  /// Makes a model servable: its KV pages hold `kv_tokens` tokens and are locked in memory if `lock` (a failure shows in
-  /// ModelRow::locked). Any thread. Throws model::LoadError (no memory, or the name is taken).
-  void add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type, uint64_t kv_tokens,
-                 uint32_t context, bool lock = false);
+  /// Makes a model servable: its KV pages hold `kv_tokens` tokens and are locked in memory if `lock` (a failure shows
+  /// in ModelRow::locked). Any thread. Throws model::LoadError (no memory, or the name is taken).
+  void add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type,
+                 uint64_t kv_tokens, uint32_t context, bool lock = false);
   /// The same for whatever runs steps.
   void add_servable(const std::string& name, Servable servable);
-  /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages; returns when that is done (a
-  /// step at most; not from a callback). False: not loaded.
+  /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages; returns when that is done
+  /// (a step at most; not from a callback). False: not loaded.
   bool remove_model(const std::string& name);
   std::vector<ModelRow> models() const;
   /// The context a request of this model may use, 0 if it is not loaded.
   uint32_t context(const std::string& name) const;
 
-  struct Submitted { Refusal refusal = Refusal::none; RequestId id = 0; };
+  struct Submitted {
+    Refusal refusal = Refusal::none;
+    RequestId id = 0;
+  };
   /// Any thread; never blocks on a step.
   Submitted submit(EngineRequest request);
   /// Ends a request within one step, in any phase; on_done(cancelled) follows. Unknown ids are ignored.

@@ -1,5 +1,5 @@
-// See model_queue.h. A request's pages are reserved as a number when it is admitted and taken one by one as it grows, so
-// that memory which an answer does not reach is never touched.
+// See model_queue.h. A request's pages are reserved as a number when it is admitted and taken one by one as it grows,
+// so that memory which an answer does not reach is never touched.
 #include "daemon/serve/model_queue.h"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace ellm::serve {
 namespace {
 
-constexpr uint32_t kLeastPrefillRows = 32;      // beside answers
-constexpr uint32_t kAloneFactor = 4;            // steps without answers may take this many times as long, and have more rows
+constexpr uint32_t kLeastPrefillRows = 32;  // beside answers
+constexpr uint32_t kAloneFactor = 4;  // steps without answers may take this many times as long, and have more rows
 
 uint32_t pages_for(uint32_t tokens) { return (tokens + shm::kPageTokens - 1) / shm::kPageTokens; }
 
@@ -38,7 +38,8 @@ void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint
 
 }  // namespace
 
-/// Of one row of logits: the drawn token, or the log-probability of the token that follows in the text and the best ones.
+/// Of one row of logits: the drawn token, or the log-probability of the token that follows in the text and the best
+/// ones.
 struct ModelQueue::Drawn {
   model::Sampled sampled;
   float log_prob = 0;
@@ -116,7 +117,8 @@ std::vector<ModelQueue::Piece> ModelQueue::plan() const {
   return pieces;
 }
 
-/// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails then.
+/// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails
+/// then.
 void ModelQueue::allocate_pages(std::vector<Piece>& pieces) {
   std::erase_if(pieces, [this](const Piece& piece) {
     Sequence& s = *piece.sequence;
@@ -145,7 +147,10 @@ std::span<const float> ModelQueue::run(const std::vector<Piece>& pieces) {
 
 /// Rows are independent of each other, so the workers share them.
 std::vector<ModelQueue::Drawn> ModelQueue::draw(const std::vector<Piece>& pieces, std::span<const float> logits) {
-  struct Row { const Piece* piece; uint32_t position; };     // position: of the token that the row predicts
+  struct Row {
+    const Piece* piece;
+    uint32_t position;
+  };  // position: of the token that the row predicts
   std::vector<Row> rows;
   for (const Piece& piece : pieces) {
     for (uint32_t i = 0; i < piece.logits; ++i) {
@@ -202,7 +207,7 @@ void ModelQueue::step() {
     Sequence& s = *piece.sequence;
     s.computed += piece.rows;
     s.done.store(s.computed, std::memory_order_relaxed);
-    if (s.ending.load(std::memory_order_relaxed) != Sequence::Ending::none) continue;   // swept before the next step
+    if (s.ending.load(std::memory_order_relaxed) != Sequence::Ending::none) continue;  // swept before the next step
     const auto rows = std::span(drawn).subspan(piece.first_logits, piece.logits);
     try {
       deliver(piece, rows);
@@ -213,8 +218,8 @@ void ModelQueue::step() {
   drop_ended();
 }
 
-/// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that hold up
-/// nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
+/// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that
+/// hold up nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
 void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
   uint32_t decodes = 0, prefill = 0;
   for (const Piece& piece : pieces) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
@@ -224,7 +229,7 @@ void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
   const uint32_t least = std::min(kLeastPrefillRows * factor, limits_.step_tokens);
   uint32_t& rows = prefill_rows_[decodes != 0];
   const uint32_t full = std::min(rows, limits_.step_tokens - std::min(decodes, limits_.step_tokens));
-  if (step_ms > wanted_ms && prefill >= full / 2) {          // fewer rows are not to blame
+  if (step_ms > wanted_ms && prefill >= full / 2) {  // fewer rows are not to blame
     rows = std::max(least, static_cast<uint32_t>(rows * std::max(0.25, wanted_ms / step_ms)));
   } else if (step_ms < 0.75 * wanted_ms && prefill >= full) {
     rows = std::min(limits_.step_tokens, rows + rows / 4 + 1);
@@ -254,8 +259,8 @@ void ModelQueue::deliver_token(Sequence& s, model::Sampled sampled) {
   if (s.tokens.size() >= s.limit) finish(s, Finish::length);
 }
 
-/// `first`: the piece's first token. Row i predicts token first + i + 1, so a piece's own first log-probability comes from
-/// the piece before.
+/// `first`: the piece's first token. Row i predicts token first + i + 1, so a piece's own first log-probability comes
+/// from the piece before.
 void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> rows) {
   std::vector<float> log_probs;
   std::vector<std::vector<std::pair<uint32_t, float>>> top;

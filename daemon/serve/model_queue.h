@@ -42,12 +42,12 @@ class ModelQueue {
   void end_all(Finish finish);
 
  private:
-  struct Piece {               // a sequence's part in the step
+  struct Piece {  // a sequence's part in the step
     std::shared_ptr<Sequence> sequence;
     uint32_t rows, logits;
-    size_t first_logits = 0;   // its first row of logits
+    size_t first_logits = 0;  // its first row of logits
   };
-  struct Drawn;                // what was made of a row of logits
+  struct Drawn;  // what was made of a row of logits
   using Deque = std::deque<std::shared_ptr<Sequence>>;
 
   bool admit(Sequence& sequence);
@@ -75,7 +75,7 @@ class ModelQueue {
   const bool kv_locked_;
   uint32_t reserved_pages_ = 0;
   std::atomic<uint32_t> free_pages_;
-  uint32_t prefill_rows_[2];   // without and beside decodes; follow the steps' times
+  uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
   Deque waiting_, running_;
 };
 

@@ -10,9 +10,12 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::queued: return "queued";
-    case Phase::prefill: return "prefill";
-    case Phase::decode: return "decode";
+    case Phase::queued:
+      return "queued";
+    case Phase::prefill:
+      return "prefill";
+    case Phase::decode:
+      return "decode";
   }
   return "";
 }
@@ -53,8 +56,15 @@ RequestStats Sequence::stats(Clock::time_point now) const {
 }
 
 RequestRow Sequence::row(Clock::time_point now) const {
-  return {id, request.uid, request.pid, request.model, request.kind, name_of(phase.load(std::memory_order_relaxed)),
-          prompt_tokens, done.load(std::memory_order_relaxed), completion.load(std::memory_order_relaxed),
+  return {id,
+          request.uid,
+          request.pid,
+          request.model,
+          request.kind,
+          name_of(phase.load(std::memory_order_relaxed)),
+          prompt_tokens,
+          done.load(std::memory_order_relaxed),
+          completion.load(std::memory_order_relaxed),
           ms_between(submitted, now)};
 }
 

@@ -17,26 +17,26 @@ enum class Phase : uint8_t { queued, prefill, decode };
 
 //  queued ──admitted──► prefill ──last prompt row──► decode ──► ended
 //     └───────────────────┴────── cancel, failure ────┴────────► ended
-// `computed` tokens have their K and V in `pages`; tokens [computed, size) are still to be run. A generated token is run in
-// the step after the one that drew it, so the last token of an answer never is.
+// `computed` tokens have their K and V in `pages`; tokens [computed, size) are still to be run. A generated token is
+// run in the step after the one that drew it, so the last token of an answer never is.
 struct Sequence {
   Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels);
 
   RequestId id;
   EngineRequest request;
   model::Sampler sampler;
-  std::vector<uint32_t> tokens;         // prompt, then what was generated
+  std::vector<uint32_t> tokens;  // prompt, then what was generated
   uint32_t prompt_tokens;
-  uint32_t limit;                       // tokens at which the sequence ends
+  uint32_t limit;  // tokens at which the sequence ends
   uint32_t computed = 0;
   bool ended = false;
-  uint32_t reserved_pages = 0;          // counted against the model's pages from admission on
+  uint32_t reserved_pages = 0;  // counted against the model's pages from admission on
   std::vector<shm::PageId> pages;
   std::optional<float> carried_log_prob;  // score: of the first token of the next piece
   Clock::time_point submitted, admitted{}, first_token{}, last_token{};
 
   std::atomic<Phase> phase{Phase::queued};
-  std::atomic<uint32_t> done{0};        // = computed, for other threads
+  std::atomic<uint32_t> done{0};  // = computed, for other threads
   std::atomic<uint32_t> completion{0};
   enum class Ending : uint8_t { none, cancel, stop };
   std::atomic<Ending> ending{Ending::none};

@@ -24,10 +24,10 @@ class StepRunner {
 
 /// A model with everything that serving it takes. `runner` uses `kv`, so it is declared after it.
 struct Servable {
-  std::shared_ptr<const model::Model> model;      // null in tests
-  std::string kv_type;                            // "f16"
-  uint32_t context = 0;                           // tokens of one request, prompt and answer; no more than kv holds
-  std::function<bool(uint32_t)> is_end;           // tokens that end a generation
+  std::shared_ptr<const model::Model> model;  // null in tests
+  std::string kv_type;                        // "f16"
+  uint32_t context = 0;                       // tokens of one request, prompt and answer; no more than kv holds
+  std::function<bool(uint32_t)> is_end;       // tokens that end a generation
   std::unique_ptr<shm::KvPages> kv;
   std::unique_ptr<StepRunner> runner;
 };

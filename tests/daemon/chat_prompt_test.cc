@@ -29,17 +29,17 @@ TEST(Locate, WhatTheTemplateChangedIsNotFound) {
   // The first one was trimmed, the second one stands as it is.
   EXPECT_EQ(find("[x][y]!", "[<0>][<1>]!", {" x ", "y"}), (Places{std::nullopt, 4}));
   EXPECT_EQ(find("[x][y]!", "[<0>][<1>]!", {"x", " y"}), (Places{1, std::nullopt}));
-  EXPECT_EQ(find("[y]!", "[<1>]!", {"x", "y"}), (Places{std::nullopt, 1}));            // the first one was left out
+  EXPECT_EQ(find("[y]!", "[<1>]!", {"x", "y"}), (Places{std::nullopt, 1}));  // the first one was left out
 }
 
 TEST(Locate, NothingIsFoundWhereTheSurroundingsDiffer) {
   const Places none(1);
   EXPECT_EQ(find("[x] now", "[<0>] later", {"x"}), none);
   EXPECT_EQ(find("(x]", "[<0>]", {"x"}), none);
-  EXPECT_EQ(find("[x]x", "[<0>]<0>", {"x"}), none);                                     // printed twice
+  EXPECT_EQ(find("[x]x", "[<0>]<0>", {"x"}), none);  // printed twice
   EXPECT_EQ(find("", "[<0>]", {"x"}), none);
   EXPECT_EQ(find("[xx]", "[<0>]", {"x"}), none);
-  EXPECT_EQ(find("[a][b]", "[<1>][<0>]", {"b", "a"}), Places(2));                       // out of order
+  EXPECT_EQ(find("[a][b]", "[<1>][<0>]", {"b", "a"}), Places(2));  // out of order
 }
 
 /// GPT-2's printable stand-ins for bytes.
@@ -69,7 +69,9 @@ std::shared_ptr<const model::Model> chat_model(const tests::TempDir& folder, con
   for (const char* more : {"He", "ll", "llo", "<|im_start|>", "<|im_end|>"}) tokens.emplace_back(more);
   std::vector<int32_t> types(tokens.size(), 1);
   types[kStart] = types[kEndToken] = 3;
-  b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", tokens);
+  b.string("tokenizer.ggml.model", "gpt2")
+      .string("tokenizer.ggml.pre", "gpt-2")
+      .strings("tokenizer.ggml.tokens", tokens);
   b.array("tokenizer.ggml.token_type", 5, types).strings("tokenizer.ggml.merges", {"H e", "l l", "ll o"});
   b.u32("tokenizer.ggml.eos_token_id", kEndToken);
   if (!chat_template.empty()) b.string("tokenizer.chat_template", chat_template);
@@ -104,21 +106,26 @@ TEST(ChatPrompt, RendersAndTokenizes) {
 TEST(ChatPrompt, OwnIdsStandInForTheirText) {
   const tests::TempDir folder;
   const auto model = chat_model(folder, kChatMl);
-  const std::vector<uint32_t> own = bytes("Hello");                  // not as the tokenizer would have it
+  const std::vector<uint32_t> own = bytes("Hello");  // not as the tokenizer would have it
   const auto at = [&](const std::vector<uint32_t>& ids) {
     return std::search(ids.begin(), ids.end(), own.begin(), own.end()) - ids.begin();
   };
-  const auto plain = chat_prompt("m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}}));
-  const auto spliced = chat_prompt("m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}}));
+  const auto plain = chat_prompt(
+      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}}));
+  const auto spliced = chat_prompt(
+      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}}));
   EXPECT_EQ(at(plain), static_cast<ptrdiff_t>(plain.size()));
   ASSERT_LT(at(spliced), static_cast<ptrdiff_t>(spliced.size()));
-  EXPECT_EQ(spliced.size(), plain.size() + 3);                       // five bytes for He and llo
+  EXPECT_EQ(spliced.size(), plain.size() + 3);  // five bytes for He and llo
   EXPECT_EQ(model->tokenizer()->decode(spliced, true), model->tokenizer()->decode(plain, true));
-  EXPECT_GT(at(spliced), 10);                                        // the assistant's place, not the user's
+  EXPECT_GT(at(spliced), 10);  // the assistant's place, not the user's
 
   // Ids of another text, and ids that there are not: the text counts.
   for (const auto& wrong : {bytes("Hellp"), std::vector<uint32_t>{kHe}, std::vector<uint32_t>{9999}}) {
-    EXPECT_EQ(chat_prompt("m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}})), plain);
+    EXPECT_EQ(
+        chat_prompt("m", *model,
+                    chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}})),
+        plain);
   }
 }
 
@@ -134,7 +141,8 @@ TEST(ChatPrompt, ATemplateThatChangesTheTextFallsBackToIt) {
 
 TEST(ChatPrompt, ExtraToolsAndVariablesReachTheTemplate) {
   const tests::TempDir folder;
-  const auto model = chat_model(folder, "{{ messages[0].name }}|{{ tools[0].x }}|{{ mood }}|{{ eos_token }}|{{ add_generation_prompt }}");
+  const auto model = chat_model(
+      folder, "{{ messages[0].name }}|{{ tools[0].x }}|{{ mood }}|{{ eos_token }}|{{ add_generation_prompt }}");
   auto chat = chat_of({{"user", "x", {}, R"({"name": "Bo"})"}});
   chat.tools = R"([{"x": 5}])";
   chat.variables = R"({"mood": "glad", "add_generation_prompt": false})";
@@ -156,7 +164,8 @@ TEST(ChatPrompt, ErrorsSayWhatIsWrong) {
   EXPECT_NE(error(*model, good).find("only two roles"), std::string::npos);
   EXPECT_EQ(error(*model, good).find("template_failed: model 'tiny': "), 0u);
   EXPECT_EQ(error(*model, chat_of({})), "bad_request: messages: there are none");
-  EXPECT_EQ(error(*model, chat_of({{"user", "x", {}, "[1]"}})), "bad_request: messages[0].extra: expected a JSON object");
+  EXPECT_EQ(error(*model, chat_of({{"user", "x", {}, "[1]"}})),
+            "bad_request: messages[0].extra: expected a JSON object");
   auto chat = good;
   chat.tools = "{";
   EXPECT_EQ(error(*model, chat).find("bad_request: tools: invalid JSON"), 0u);
@@ -164,7 +173,8 @@ TEST(ChatPrompt, ErrorsSayWhatIsWrong) {
   chat.variables = "3";
   EXPECT_EQ(error(*model, chat), "bad_request: variables: expected a JSON object");
   const auto bare = chat_model(folder, "");
-  EXPECT_EQ(error(*bare, good), "template_failed: model 'tiny' has no chat template; use a plain completion (ellm run --raw)");
+  EXPECT_EQ(error(*bare, good),
+            "template_failed: model 'tiny' has no chat template; use a plain completion (ellm run --raw)");
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ type = "int8"
 memory = "3 GiB"
 [limits]
 frame = 1048576
-queued_tokens = 99)", "f.toml", config);
+queued_tokens = 99)",
+               "f.toml", config);
   EXPECT_EQ(config.socket, "/tmp/a \"b\"\a");
   EXPECT_EQ(config.models, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(config.threads, 7u);
@@ -83,7 +84,8 @@ TEST(Config, ErrorsNameFileLineKeyAndExpectation) {
   EXPECT_EQ(error_of("threads = 'x'"), "f.toml, line 1: threads is a string; expected an integer");
   EXPECT_EQ(error_of("\n\nthreads = 5000"), "f.toml, line 3: threads is 5000; expected a number from 0 to 4096");
   EXPECT_EQ(error_of("kernels = 'sse'"), "f.toml, line 1: kernels is 'sse'; expected auto | scalar | avx2 | avx512");
-  EXPECT_EQ(error_of("[limits]\nqeued = 1"), "f.toml, line 2: unknown key 'limits.qeued'; did you mean 'limits.queued'?");
+  EXPECT_EQ(error_of("[limits]\nqeued = 1"),
+            "f.toml, line 2: unknown key 'limits.qeued'; did you mean 'limits.queued'?");
   EXPECT_EQ(error_of("[limits.frame]\nx = 1"), "f.toml, line 1: limits.frame is a table; expected an integer");
   EXPECT_EQ(error_of("xyzzyplugh = 1"), "f.toml, line 1: unknown key 'xyzzyplugh'");
   EXPECT_EQ(error_of("threads = 99999999999999999999").substr(0, 15), "f.toml, line 1:");

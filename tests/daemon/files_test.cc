@@ -24,7 +24,8 @@ TEST(ModelFiles, Names) {
 TEST(ModelFiles, FindsFirstPartsAndHidesDoubles) {
   const tests::TempDir first, second;
   const auto touch = [](const std::string& path) { std::ofstream(path) << "x"; };
-  for (const char* name : {"b.gguf", "split-00001-of-00002.gguf", "split-00002-of-00002.gguf", "notes.txt", ".hidden.gguf"}) {
+  for (const char* name :
+       {"b.gguf", "split-00001-of-00002.gguf", "split-00002-of-00002.gguf", "notes.txt", ".hidden.gguf"}) {
     touch(first.path().string() + "/" + name);
   }
   touch(second.path().string() + "/b.gguf");

@@ -15,8 +15,8 @@ MemoryNeeds needs(uint64_t available) {
   n.available_bytes = available;
   n.weight_bytes = 400 * MB;
   n.work_bytes = 50 * MB;
-  n.geometry = {24, 2, 64, shm::KvType::f16, shm::KvType::f16};     // 12,288 bytes a token
-  n.trained_context = 32768;                                        // 403 MB
+  n.geometry = {24, 2, 64, shm::KvType::f16, shm::KvType::f16};  // 12,288 bytes a token
+  n.trained_context = 32768;                                     // 403 MB
   return n;
 }
 
@@ -47,8 +47,9 @@ TEST(KvPlan, RefusesWithTheSum) {
     plan_kv("big", Config(), needs(460 * MB));
     FAIL();
   } catch (const model::LoadError& e) {
-    EXPECT_STREQ(e.what(), "big: needs 400 MB for weights, 50 MB to work and 25 MB for 2048 tokens of keys and values, "
-                           "together 475 MB of memory; 460 MB are available");
+    EXPECT_STREQ(e.what(),
+                 "big: needs 400 MB for weights, 50 MB to work and 25 MB for 2048 tokens of keys and values, "
+                 "together 475 MB of memory; 460 MB are available");
   }
   EXPECT_THROW(plan_kv("big", Config(), needs(100 * MB)), model::LoadError);
   EXPECT_THROW(plan_kv("big", Config(), needs(0)), model::LoadError);
@@ -59,7 +60,7 @@ TEST(KvPlan, SmallModelsTakeNoMoreThanTheyCanUse) {
   Config config;
   config.limits.running = 4;
   EXPECT_EQ(plan_kv("m", config, n).tokens, 4u * 32768);
-  n.trained_context = 100;                                          // not a multiple of a page
+  n.trained_context = 100;  // not a multiple of a page
   const KvPlan plan = plan_kv("m", config, n);
   EXPECT_EQ(plan.context, 100u);
   EXPECT_EQ(plan.tokens, 4u * 128);
@@ -72,12 +73,12 @@ TEST(KvPlan, ConfiguredMemoryAndContext) {
   const KvPlan plan = plan_kv("m", config, needs(10 * GB));
   EXPECT_EQ(plan.context, 4096u);
   EXPECT_NEAR(static_cast<double>(plan.tokens) * 12288, 100.0 * MB, MB);
-  config.context = 1'000'000;                                       // a cap, not a wish
+  config.context = 1'000'000;  // a cap, not a wish
   config.kv.memory.value = 1 * GB;
   EXPECT_EQ(plan_kv("m", config, needs(10 * GB)).context, 32768u);
-  EXPECT_THROW(plan_kv("m", config, needs(1 * GB)), model::LoadError);     // asked for, not there
+  EXPECT_THROW(plan_kv("m", config, needs(1 * GB)), model::LoadError);  // asked for, not there
   config.kv.memory.value = 1 * MB;
-  EXPECT_THROW(plan_kv("m", config, needs(10 * GB)), model::LoadError);    // not 2048 tokens
+  EXPECT_THROW(plan_kv("m", config, needs(10 * GB)), model::LoadError);  // not 2048 tokens
 }
 
 }  // namespace

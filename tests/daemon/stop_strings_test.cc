@@ -13,7 +13,8 @@ std::string shown(const std::string& text, const std::vector<std::string>& stops
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;
     for (const auto& stop : stops) {
-      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0) longest = std::max(longest, stop.size());
+      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0)
+        longest = std::max(longest, stop.size());
     }
     if (longest != 0) {
       stopped = true;

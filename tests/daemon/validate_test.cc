@@ -28,13 +28,16 @@ TEST(Validate, DefaultsAndLimitsAreGood) {
 
 TEST(Validate, EveryFieldIsNamedWithValueAndRange) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  const struct { float Sampling::*field; const char* name; std::vector<float> bad; } cases[] = {
-      {&Sampling::temperature, "temperature", {-0.01f, 100.1f, nan, inf, -inf}},
-      {&Sampling::top_p, "top_p", {0, -1, 1.01f, nan, inf}},
-      {&Sampling::min_p, "min_p", {-0.01f, 1.01f, nan}},
-      {&Sampling::repetition_penalty, "repetition_penalty", {0, -1, 101, nan}},
-      {&Sampling::presence_penalty, "presence_penalty", {-101, 101, nan}},
-      {&Sampling::frequency_penalty, "frequency_penalty", {-101, 101, nan}}};
+  const struct {
+    float Sampling::* field;
+    const char* name;
+    std::vector<float> bad;
+  } cases[] = {{&Sampling::temperature, "temperature", {-0.01f, 100.1f, nan, inf, -inf}},
+               {&Sampling::top_p, "top_p", {0, -1, 1.01f, nan, inf}},
+               {&Sampling::min_p, "min_p", {-0.01f, 1.01f, nan}},
+               {&Sampling::repetition_penalty, "repetition_penalty", {0, -1, 101, nan}},
+               {&Sampling::presence_penalty, "presence_penalty", {-101, 101, nan}},
+               {&Sampling::frequency_penalty, "frequency_penalty", {-101, 101, nan}}};
   for (const auto& c : cases) {
     for (float value : c.bad) {
       Sampling s;

@@ -16,14 +16,23 @@ class Answer {
  public:
   RequestEvents events() {
     RequestEvents e;
-    e.on_token = [this](const model::Sampled& s) { std::lock_guard lock(mutex_); tokens.push_back(s.token); changed_.notify_all(); };
+    e.on_token = [this](const model::Sampled& s) {
+      std::lock_guard lock(mutex_);
+      tokens.push_back(s.token);
+      changed_.notify_all();
+    };
     e.on_score = [this](uint32_t first, const std::vector<float>& log_probs, const auto& best) {
       std::lock_guard lock(mutex_);
       firsts.push_back(first);
       scores.insert(scores.end(), log_probs.begin(), log_probs.end());
       top.insert(top.end(), best.begin(), best.end());
     };
-    e.on_done = [this](Finish f, const RequestStats& s) { end([&] { finish = f; stats = s; }); };
+    e.on_done = [this](Finish f, const RequestStats& s) {
+      end([&] {
+        finish = f;
+        stats = s;
+      });
+    };
     e.on_failed = [this](const std::string& why) { end([&] { failure = why; }); };
     return e;
   }
@@ -36,7 +45,10 @@ class Answer {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return tokens.size() >= n; });
   }
-  bool ended() { std::lock_guard lock(mutex_); return ends != 0; }
+  bool ended() {
+    std::lock_guard lock(mutex_);
+    return ends != 0;
+  }
 
   std::vector<uint32_t> tokens, firsts;
   std::vector<float> scores;
@@ -44,7 +56,7 @@ class Answer {
   std::optional<Finish> finish;
   std::optional<std::string> failure;
   RequestStats stats;
-  int ends = 0;                      // must come to exactly one
+  int ends = 0;  // must come to exactly one
 
  private:
   template <class F>

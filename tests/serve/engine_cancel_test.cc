@@ -17,7 +17,7 @@ TEST(EngineCancel, WhileQueued) {
   const auto id = rig.engine->submit(greedy(prompt_of(4, 1), 20, queued)).id;
   rig.engine->cancel(id);
   EXPECT_FALSE(queued.ended());
-  rig.script->pass_one();                                       // one step later it is gone, though its turn has not come
+  rig.script->pass_one();  // one step later it is gone, though its turn has not come
   ASSERT_TRUE(queued.wait());
   EXPECT_EQ(queued.finish, Finish::cancelled);
   EXPECT_FALSE(running.ended());
@@ -92,7 +92,7 @@ TEST(EngineCancel, FinishEarlyIsAStop) {
   for (int i = 0; i < 3; ++i) rig.script->pass_one();
   ASSERT_TRUE(answer.wait_tokens(2));
   rig.engine->finish_early(id);
-  rig.engine->cancel(id);                                       // too late: the first one decides
+  rig.engine->cancel(id);  // too late: the first one decides
   rig.script->open();
   ASSERT_TRUE(answer.wait());
   EXPECT_EQ(answer.finish, Finish::stop);
@@ -114,10 +114,10 @@ TEST(EngineCancel, UnknownAndEndedIdsAreIgnored) {
 TEST(EngineCancel, RemovingAModelEndsItsRequests) {
   Rig rig;
   rig.script->close();
-  std::vector<Answer> answers(12);                              // eight run, four wait
+  std::vector<Answer> answers(12);  // eight run, four wait
   for (uint32_t i = 0; i < 12; ++i) rig.engine->submit(greedy(prompt_of(3, i), 400, answers[i]));
   rig.script->await_step();
-  rig.script->delay_us = 2000;                                  // they would take most of a second
+  rig.script->delay_us = 2000;  // they would take most of a second
   rig.script->open();
   EXPECT_TRUE(rig.engine->remove_model("fake"));
   for (auto& answer : answers) {

@@ -1,5 +1,5 @@
-// Many requests of all kinds from several threads, cancelled at random: every one ends once, every answer is right as far
-// as it goes, and all pages come home.
+// Many requests of all kinds from several threads, cancelled at random: every one ends once, every answer is right as
+// far as it goes, and all pages come home.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,7 +22,7 @@ void check(Case& c) {
   EXPECT_EQ(c.answer.ends, 1);
   if (c.answer.failure) {
     EXPECT_EQ(c.answer.failure, "poisoned");
-    return;                                      // a poisoned prompt, or a request that shared its step
+    return;  // a poisoned prompt, or a request that shared its step
   }
   if (c.poison) {
     EXPECT_EQ(c.answer.finish, Finish::cancelled);

@@ -13,7 +13,7 @@ namespace {
 TEST(Engine, AnswersAsComputedByHand) {
   Rig rig;
   Answer answer;
-  const auto prompt = prompt_of(70, 1);                       // three chunks, three pages
+  const auto prompt = prompt_of(70, 1);  // three chunks, three pages
   ASSERT_EQ(rig.engine->submit(greedy(prompt, 40, answer)).refusal, Refusal::none);
   ASSERT_TRUE(answer.wait());
   EXPECT_EQ(answer.tokens, alone(prompt, 40, true));
@@ -80,12 +80,12 @@ TEST(Engine, TheQueueIsBounded) {
   rig.script->close();
   std::vector<Answer> answers(6);
   rig.engine->submit(greedy(prompt_of(4, 0), 2, answers[0]));
-  rig.script->await_step();                                    // the first one runs
+  rig.script->await_step();  // the first one runs
   EXPECT_EQ(rig.engine->submit(greedy(prompt_of(400, 1), 2, answers[1])).refusal, Refusal::none);
   EXPECT_EQ(rig.engine->submit(greedy(prompt_of(500, 2), 2, answers[2])).refusal, Refusal::none);
-  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(101, 3), 2, answers[3])).refusal, Refusal::queue_full);   // tokens
+  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(101, 3), 2, answers[3])).refusal, Refusal::queue_full);  // tokens
   EXPECT_EQ(rig.engine->submit(greedy(prompt_of(100, 3), 2, answers[3])).refusal, Refusal::none);
-  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(1, 3), 2, answers[4])).refusal, Refusal::queue_full);     // requests
+  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(1, 3), 2, answers[4])).refusal, Refusal::queue_full);  // requests
   EXPECT_EQ(rig.engine->counters().queued, 3u);
   rig.script->open();
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(answers[i].wait());
@@ -106,7 +106,7 @@ TEST(Engine, SeveralShareAStepAndGetTheirOwnAnswers) {
   size_t most = 0;
   for (const auto& step : rig.script->steps) most = std::max(most, step.size());
   EXPECT_EQ(most, 8u);
-  EXPECT_LT(rig.script->steps.size(), 60u);                    // 188 tokens one by one would be more than that
+  EXPECT_LT(rig.script->steps.size(), 60u);  // 188 tokens one by one would be more than that
 }
 
 TEST(Engine, SampledAnswersDoNotDependOnCompany) {
@@ -138,9 +138,9 @@ TEST(Engine, FirstComeFirstServedWhenPagesAreShort) {
   Rig rig(fake);
   rig.script->close();
   std::vector<Answer> answers(4);
-  rig.engine->submit(greedy(prompt_of(10, 0), 200, answers[0]));     // 7 pages
-  rig.engine->submit(greedy(prompt_of(10, 1), 300, answers[1]));     // 10: must wait
-  rig.engine->submit(greedy(prompt_of(10, 2), 2, answers[2]));       // 1: would fit, may not overtake
+  rig.engine->submit(greedy(prompt_of(10, 0), 200, answers[0]));  // 7 pages
+  rig.engine->submit(greedy(prompt_of(10, 1), 300, answers[1]));  // 10: must wait
+  rig.engine->submit(greedy(prompt_of(10, 2), 2, answers[2]));    // 1: would fit, may not overtake
   rig.script->await_step();
   for (int i = 0; i < 5; ++i) rig.script->pass_one();
   ASSERT_TRUE(answers[0].wait_tokens(4));
@@ -167,7 +167,7 @@ TEST(Engine, DecodesGoOnBesideALongPrompt) {
   ASSERT_TRUE(answers[0].wait() && answers[1].wait());
   int shared = 0;
   for (const auto& step : rig.script->steps) {
-    if (step.size() == 2 && step[0].second == 1 && step[1].second == 31) ++shared;     // one decode row, the rest prefill
+    if (step.size() == 2 && step[0].second == 1 && step[1].second == 31) ++shared;  // one decode row, the rest prefill
   }
   EXPECT_GE(shared, 9);
   EXPECT_EQ(answers[0].tokens, alone(prompt_of(4, 0), 30, true));
@@ -182,7 +182,7 @@ TEST(Engine, SlowStepsShrinkThePrefillBesideAnswers) {
   limits.step_tokens = 256;
   limits.step_ms = 1;
   Rig rig(fake, limits);
-  rig.script->delay_us = 3000;                                  // whatever its size
+  rig.script->delay_us = 3000;  // whatever its size
   std::vector<Answer> answers(2);
   rig.engine->submit(greedy(prompt_of(4, 0), 200, answers[0]));
   ASSERT_TRUE(answers[0].wait_tokens(2));
@@ -276,7 +276,7 @@ TEST(Engine, ModelsTakeTurns) {
   rig.engine->submit(std::move(request));
   second.script->await_step();
   rig.engine->submit(greedy(prompt_of(4, 0), 20, a));
-  for (int i = 0; i < 5; ++i) {                                // neither goes on without the other
+  for (int i = 0; i < 5; ++i) {  // neither goes on without the other
     second.script->pass_one();
     rig.script->await_step();
     rig.script->pass_one();

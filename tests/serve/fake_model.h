@@ -1,5 +1,5 @@
-// A model whose logits are a hash of the tokens before them, read back from its KV pages: wrong pages, positions, orders or
-// reuse change the answer. `alone` computes the same answer without the engine.
+// A model whose logits are a hash of the tokens before them, read back from its KV pages: wrong pages, positions,
+// orders or reuse change the answer. `alone` computes the same answer without the engine.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +15,7 @@ namespace ellm::serve::testing {
 
 inline constexpr uint32_t kVocabulary = 97;
 inline constexpr uint32_t kEnd = 0;
-inline constexpr uint32_t kPoison = 96;        // a prompt with it makes the step throw
+inline constexpr uint32_t kPoison = 96;  // a prompt with it makes the step throw
 
 inline uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
@@ -25,8 +25,8 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 
 inline std::vector<float> logits_of(uint64_t hash) {
   std::vector<float> row(kVocabulary);
-  for (uint32_t i = 0; i < kVocabulary; ++i) row[i] = static_cast<float>(mix(hash, i) >> 40) / 2.0e6f;   // 0 … 8.4
-  row[kPoison] = -1;                           // never drawn greedily
+  for (uint32_t i = 0; i < kVocabulary; ++i) row[i] = static_cast<float>(mix(hash, i) >> 40) / 2.0e6f;  // 0 … 8.4
+  row[kPoison] = -1;  // never drawn greedily
   return row;
 }
 
@@ -35,12 +35,19 @@ struct Script {
   std::mutex mutex;
   std::condition_variable changed;
   bool closed = false;
-  uint32_t waiting = 0;                        // steps that stand at the gate
-  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> steps;   // per chunk: first position, rows
+  uint32_t waiting = 0;                                           // steps that stand at the gate
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> steps;  // per chunk: first position, rows
   std::atomic<uint32_t> delay_us{0};
 
-  void close() { std::lock_guard lock(mutex); closed = true; }
-  void open() { std::lock_guard lock(mutex); closed = false; changed.notify_all(); }
+  void close() {
+    std::lock_guard lock(mutex);
+    closed = true;
+  }
+  void open() {
+    std::lock_guard lock(mutex);
+    closed = false;
+    changed.notify_all();
+  }
   void await_step() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return waiting != 0; });
@@ -67,7 +74,8 @@ class FakeRunner : public StepRunner {
 
  private:
   uint64_t* slot(const model::Chunk& chunk, uint32_t position) {
-    return reinterpret_cast<uint64_t*>(kv_.payload(chunk.pages[position / shm::kPageTokens])) + position % shm::kPageTokens;
+    return reinterpret_cast<uint64_t*>(kv_.payload(chunk.pages[position / shm::kPageTokens])) +
+           position % shm::kPageTokens;
   }
 
   shm::KvPages& kv_;
@@ -80,7 +88,8 @@ inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chu
   {
     std::unique_lock lock(script_->mutex);
     auto& record = script_->steps.emplace_back();
-    for (const auto& chunk : chunks) record.emplace_back(chunk.first_position, static_cast<uint32_t>(chunk.tokens.size()));
+    for (const auto& chunk : chunks)
+      record.emplace_back(chunk.first_position, static_cast<uint32_t>(chunk.tokens.size()));
     ++script_->waiting;
     script_->changed.notify_all();
     script_->changed.wait(lock, [&] { return !script_->closed || script_->passes != 0; });
@@ -127,7 +136,7 @@ struct Fake {
     s.context = context;
     s.is_end = [](uint32_t token) { return token == kEnd; };
     shm::StoreOptions options;
-    options.geometry = {1, 1, 4, shm::KvType::f16, shm::KvType::f16};     // 256 bytes of K a page: 32 hashes
+    options.geometry = {1, 1, 4, shm::KvType::f16, shm::KvType::f16};  // 256 bytes of K a page: 32 hashes
     options.pages = pages;
     s.kv = shm::KvPages::create(options);
     s.runner = std::make_unique<FakeRunner>(*s.kv, max_rows, max_logits, script);
