@@ -61,11 +61,11 @@ std::shared_ptr<const Tokenizer> Tokenizer::open(const Gguf& file) {
   } else if (*model == "gpt2") {
     const std::string_view name = file.find_string("tokenizer.ggml.pre").value_or("default");
     const PreTokenizerSpec* spec = find_pretokenizer(name);
-    if (!spec) throw file.error("key 'tokenizer.ggml.pre': unknown pre-tokenizer '" + std::string(name) + "'");
+    if (!spec) throw file.error("key 'tokenizer.ggml.pre': unknown pre-tokenizer " + quoted(name));
     impl = std::make_shared<Impl>(file, spec);
     impl->description = "bpe (" + std::string(name) + ")";
   } else {
-    throw file.error("key 'tokenizer.ggml.model': unknown tokenizer '" + std::string(*model) + "', known are gpt2 and llama");
+    throw file.error("key 'tokenizer.ggml.model': unknown tokenizer " + quoted(*model) + ", known are gpt2 and llama");
   }
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }

@@ -24,16 +24,19 @@ class Tokenizer {
     bool add_special = true;     // BOS / EOS as the file asks for them
     bool parse_special = true;   // texts of control and user-defined tokens become those tokens
   };
+  /// Any bytes: those that are not UTF-8 keep their value where the vocabulary has bytes. User-defined tokens are found in
+  /// the text in any case. Texts of 2 GiB and more are refused (std::length_error).
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
 
-  /// The bytes of a sequence. Control tokens are left out unless `special`; a leading space that the tokenizer added is
+  /// The bytes of a sequence. Control, unknown and unused tokens are left out unless `special`; a leading space that the tokenizer added is
   /// removed when the ids stand at the beginning of a text. Ids outside the vocabulary are ignored.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
   /// The bytes of one token as it stands inside a text (byte tokens give one byte). Control tokens give their text.
   std::string_view piece(TokenId id) const;
 
   uint32_t vocabulary_size() const;
+  /// Left out of plain text: control, unknown and unused tokens.
   bool is_control(TokenId id) const;
   /// Ends a generation: EOS, EOT and their like.
   bool is_end(TokenId id) const;

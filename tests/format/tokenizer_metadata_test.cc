@@ -67,6 +67,15 @@ TEST(TokenizerMetadata, ErrorsNameTheKey) {
   EXPECT_EQ(refusal(bpe()), "");
 }
 
+TEST(TokenizerMetadata, ErrorsQuoteWithCare) {
+  for (const char* key : {"tokenizer.ggml.pre", "tokenizer.ggml.model"}) {
+    const std::string message = refusal(bpe().string(key, "\x1b[2J" + std::string(1 << 20, 'x')));
+    EXPECT_NE(message.find(key), std::string::npos) << message;
+    EXPECT_LT(message.size(), 500u);
+    EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  }
+}
+
 TEST(TokenizerMetadata, MissingPreTokenizerIsGpt2) {
   const auto tokenizer = tests::tokenizer_of(bpe().remove("tokenizer.ggml.pre"));
   EXPECT_EQ(tokenizer->description(), "bpe (default)");
