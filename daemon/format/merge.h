@@ -3,6 +3,7 @@
 // The caller owns the workspace, one per call of encode.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <functional>

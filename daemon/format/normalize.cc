@@ -34,17 +34,24 @@ void append_decomposed(std::vector<utf8proc_int32_t>& out, char32_t c) {
   }
 }
 
-void compose(std::vector<utf8proc_int32_t>& points) {
+// Canonical order: marks between two starters by class, those of one class as they stand.
+void sort_marks(std::vector<utf8proc_int32_t>& points) {
   const auto mark_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
-  for (auto it = points.begin(); it != points.end();) {   // canonical order
-    if (mark_class(*it) == 0) {
-      ++it;
-      continue;
+  std::vector<uint64_t> keys;   // class, place and character in one number
+  for (size_t begin = 0, end; begin < points.size(); begin = end + 1) {
+    keys.clear();
+    for (end = begin; end < points.size(); ++end) {
+      const auto key = static_cast<uint64_t>(mark_class(points[end]));
+      if (key == 0) break;
+      keys.push_back(key << 56 | static_cast<uint64_t>(end - begin) << 21 | static_cast<uint64_t>(points[end]));
     }
-    const auto end = std::find_if(it, points.end(), [&](utf8proc_int32_t c) { return mark_class(c) == 0; });
-    std::stable_sort(it, end, [&](utf8proc_int32_t a, utf8proc_int32_t b) { return mark_class(a) < mark_class(b); });
-    it = end;
+    std::ranges::sort(keys);
+    for (size_t i = 0; i < keys.size(); ++i) points[begin + i] = static_cast<utf8proc_int32_t>(keys[i] & 0x1FFFFF);
   }
+}
+
+void compose(std::vector<utf8proc_int32_t>& points) {
+  sort_marks(points);
   const auto n = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()),
                                           static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   if (n >= 0) points.resize(static_cast<size_t>(n));

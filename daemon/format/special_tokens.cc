@@ -2,6 +2,7 @@
 #include "daemon/format/special_tokens.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ellm::format {
 
@@ -13,7 +14,7 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, bool user_defined_onl
     may_begin_[static_cast<unsigned char>(vocabulary.text(id)[0])] = true;
   }
   // Doubles: the first in the vocabulary stays.
-  std::ranges::stable_sort(sorted_, {}, [&](TokenId id) { return vocabulary.text(id); });
+  std::ranges::sort(sorted_, {}, [&](TokenId id) { return std::pair(vocabulary.text(id), id); });
   const auto doubles = std::ranges::unique(sorted_, {}, [&](TokenId id) { return vocabulary.text(id); });
   sorted_.erase(doubles.begin(), doubles.end());
 }
