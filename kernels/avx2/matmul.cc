@@ -47,19 +47,21 @@ ELLM_INLINE __m256i group(Bytes low, Bytes high) {
   return _mm256_or_si256(code, _mm256_and_si256(there, _mm256_set1_epi8(pairs ? 0x30 : 0x10)));
 }
 
-/// The weights of a block: unsigned codes. Q8_0: magnitudes, with the signed weights beside them.
+/// Four column groups of a panel's block, [half of the rows][group]: unsigned codes. Q8_0: magnitudes, with the signed
+/// weights beside them.
 struct Weights {
-  __m256i code[8];
-  __m256i sign[8];
+  __m256i code[2][4];
+  __m256i sign[2][4];
 };
 
-template <WeightType type, int... G>
-ELLM_INLINE void unpack(Bytes low, Bytes high, Weights& w, std::integer_sequence<int, G...>) {
+template <WeightType type, int first, int... G>
+ELLM_INLINE void unpack(Bytes low, uint32_t half, Weights& w, std::integer_sequence<int, G...>) {
+  low += 32 * half;
   if constexpr (type == WeightType::q8_0) {
-    ((w.sign[G] = _mm256_xor_si256(load(low + 64 * G), _mm256_set1_epi8(-128))), ...);
-    ((w.code[G] = _mm256_abs_epi8(w.sign[G])), ...);   // up to 128, unsigned
+    ((w.sign[half][G] = _mm256_xor_si256(load(low + 64 * (first + G)), _mm256_set1_epi8(-128))), ...);
+    ((w.code[half][G] = _mm256_abs_epi8(w.sign[half][G])), ...);   // up to 128, unsigned
   } else {
-    ((w.code[G] = group<type, G>(low, high)), ...);
+    ((w.code[half][G] = group<type, first + G>(low, low + quant_layout(type).low)), ...);
   }
 }
 
@@ -72,21 +74,20 @@ constexpr int sums_in_16_bits(WeightType type) {
   }
 }
 
-/// The dot product of groups [first, first + n) with a token, as 16-bit pairs; n of at most sums_in_16_bits.
+/// The dot products of groups [first, first + n) with a token's activations x, as 16-bit pairs; n fits 16 bits.
 template <WeightType type, int first, int n>
-ELLM_INLINE __m256i dot16(const Weights& w, const int8_t* q) {
-  __m256i x = four(q + 4 * first);
-  if constexpr (type == WeightType::q8_0) x = _mm256_sign_epi8(x, w.sign[first]);
-  const __m256i sum = _mm256_maddubs_epi16(w.code[first], x);
-  if constexpr (n > 1) return _mm256_add_epi16(sum, dot16<type, first + 1, n - 1>(w, q));
+ELLM_INLINE __m256i dot16(const __m256i* code, const __m256i* sign, const __m256i* x) {
+  const __m256i q = type == WeightType::q8_0 ? _mm256_sign_epi8(x[first], sign[first]) : x[first];
+  const __m256i sum = _mm256_maddubs_epi16(code[first], q);
+  if constexpr (n > 1) return _mm256_add_epi16(sum, dot16<type, first + 1, n - 1>(code, sign, x));
   return sum;
 }
 /// The same as 32-bit sums, any n.
 template <WeightType type, int first, int n>
-ELLM_INLINE __m256i dot(const Weights& w, const int8_t* q) {
+ELLM_INLINE __m256i dot32(const __m256i* code, const __m256i* sign, const __m256i* x) {
   constexpr int part = n < sums_in_16_bits(type) ? n : sums_in_16_bits(type);
-  const __m256i sum = _mm256_madd_epi16(dot16<type, first, part>(w, q), _mm256_set1_epi16(1));
-  if constexpr (part < n) return _mm256_add_epi32(sum, dot<type, first + part, n - part>(w, q));
+  const __m256i sum = _mm256_madd_epi16(dot16<type, first, part>(code, sign, x), _mm256_set1_epi16(1));
+  if constexpr (part < n) return _mm256_add_epi32(sum, dot32<type, first + part, n - part>(code, sign, x));
   return sum;
 }
 
@@ -117,7 +118,7 @@ struct Tile {
   }
 };
 
-/// Weight scales of a block's 8 rows: both halves of the columns (equal but for Q6_K), and the minimum.
+/// Weight scales of 8 rows of a block: of columns 0…15 and 16…31 (equal but for Q6_K), and the minimum.
 struct Scales {
   __m256 d[2], m;
 };
@@ -139,51 +140,78 @@ ELLM_INLINE Scales scales_of(Bytes header, Bytes block, uint32_t half) {
   return s;
 }
 
-/// Token t's share of a block.
-template <WeightType type, uint32_t T>
-ELLM_INLINE __m256 add_token(const Weights& w, const Scales& s, const Tile<type, T>& tile, uint32_t t, __m256 acc) {
+/// Rows and tokens of a tile, in the L1 cache: f32 accumulators and what a block's first half of the columns gave.
+template <uint32_t T>
+struct Sums {
+  __m256 acc[T][2];        // (tokens, halves of the rows)
+  __m256i first[T][2];
+};
+
+/// Columns 16 * part … 16 * part + 15 of a block times T tokens. Both halves of the rows share the loads of a token's
+/// activations. Q6_K's scales end here; the other types' first part is kept (in 16 bits, if all fits) for the second.
+template <WeightType type, uint32_t T, int part>
+ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
   constexpr QuantLayout l = quant_layout(type);
-  const int8_t* q = tile.q + t * kBlock;
-  const __m256 d_a = _mm256_set1_ps(tile.scale[t]);
-  if constexpr (type == WeightType::q6_k) {
-    const __m256i a = _mm256_add_epi32(dot<type, 0, 4>(w, q), _mm256_set1_epi32(tile.offset[2 * t]));
-    const __m256i b = _mm256_add_epi32(dot<type, 4, 4>(w, q), _mm256_set1_epi32(tile.offset[2 * t + 1]));
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(a), _mm256_mul_ps(s.d[0], d_a), acc);
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(b), _mm256_mul_ps(s.d[1], d_a), acc);
-  } else {
-    __m256i sum = dot<type, 0, 8>(w, q);
-    if constexpr (type == WeightType::q4_0 || type == WeightType::q5_0) {
-      sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[t]));
-    }
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(s.d[0], d_a), acc);
-    if constexpr (l.has_minimum) acc = _mm256_fmadd_ps(s.m, _mm256_set1_ps(tile.scaled_sum[t]), acc);
-    return acc;
+  constexpr bool whole = sums_in_16_bits(type) == 8, ends = type == WeightType::q6_k || part == 1;
+  constexpr bool offset = l.offset() != 0 && type != WeightType::q8_0;
+  for (uint32_t t = 0; t < T; ++t) {
+    const int8_t* q = tile.q + t * kBlock + 16 * part;
+    const __m256i x[4] = {four(q), four(q + 4), four(q + 8), four(q + 12)};
+    const auto half = [&](int h) __attribute__((always_inline)) {
+      __m256i sum;
+      if constexpr (whole) {
+        sum = dot16<type, 0, 4>(w.code[h], w.sign[h], x);
+        if constexpr (part == 1) sum = _mm256_madd_epi16(_mm256_add_epi16(sum, sums.first[t][h]), _mm256_set1_epi16(1));
+      } else {
+        sum = dot32<type, 0, 4>(w.code[h], w.sign[h], x);
+        if constexpr (part == 1 && type != WeightType::q6_k) sum = _mm256_add_epi32(sum, sums.first[t][h]);
+      }
+      if constexpr (ends) {
+        constexpr uint32_t n = Tile<type, T>::kOffsets;
+        if constexpr (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
+        const __m256 scale = _mm256_mul_ps(s[h].d[part], _mm256_set1_ps(tile.scale[t]));
+        __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, sums.acc[t][h]);
+        if constexpr (l.has_minimum) acc = _mm256_fmadd_ps(s[h].m, _mm256_set1_ps(tile.scaled_sum[t]), acc);
+        sums.acc[t][h] = acc;
+      } else {
+        sums.first[t][h] = sum;
+      }
+    };
+    half(0);
+    half(1);
   }
 }
 
-/// A panel times T tokens; acc (2 halves, T).
+/// A panel times T tokens; out (tokens, 2 halves).
 template <WeightType type, uint32_t T>
-ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[kTokenTile]) {
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*out)[2]) {
   constexpr QuantLayout l = quant_layout(type);
+  using Groups = std::make_integer_sequence<int, 4>;
   Tile<type, T> tile(x, first);
-  for (uint32_t t = 0; t < T; ++t) acc[0][t] = acc[1][t] = _mm256_setzero_ps();
+  Sums<T> sums;
+  for (uint32_t t = 0; t < T; ++t) sums.acc[t][0] = sums.acc[t][1] = _mm256_setzero_ps();
   uint32_t left = x.blocks();
   do {
     Bytes header = panel;
     panel += l.header;
     for (uint32_t k = 0; k < l.blocks; ++k) {
-      for (uint32_t half = 0; half < 2; ++half) {
-        const Scales s = scales_of<type>(header, panel, half);
-        Weights w;
-        Bytes low = panel + l.scales + 32 * half;
-        unpack<type>(low, low + l.low, w, std::make_integer_sequence<int, 8>());
-        for (uint32_t t = 0; t < T; ++t) acc[half][t] = add_token<type>(w, s, tile, t, acc[half][t]);
-      }
+      const Scales s[2] = {scales_of<type>(header, panel, 0), scales_of<type>(header, panel, 1)};
+      Weights w;
+      unpack<type, 0>(panel + l.scales, 0, w, Groups());
+      unpack<type, 0>(panel + l.scales, 1, w, Groups());
+      add_columns<type, T, 0>(w, s, tile, sums);
+      unpack<type, 4>(panel + l.scales, 0, w, Groups());
+      unpack<type, 4>(panel + l.scales, 1, w, Groups());
+      add_columns<type, T, 1>(w, s, tile, sums);
       panel += l.block();
       tile.next();
     }
     left -= l.blocks;
   } while (left != 0);
+  for (uint32_t t = 0; t < T; ++t) {
+    out[t][0] = sums.acc[t][0];
+    out[t][1] = sums.acc[t][1];
+  }
 }
 
 template <WeightType type>
@@ -201,7 +229,7 @@ ELLM_INLINE __m256 fold(const __m256* a) { return _mm256_add_ps(_mm256_add_ps(a[
 
 /// A panel of floats times one token: all accumulators in registers.
 template <WeightType type>
-ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[kTokenTile]) {
+ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[2]) {
   __m256 a[2][4] = {};
   for (uint32_t c = 0; c < blocks * kBlock; c += 4, panel += 4 * kColumnBytes<type>) {
     const auto add = [&](int j) __attribute__((always_inline)) {
@@ -215,13 +243,13 @@ ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 
     add(3);
   }
   out[0][0] = fold(a[0]);
-  out[1][0] = fold(a[1]);
+  out[0][1] = fold(a[1]);
 }
 
 /// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the four
 /// accumulators, those of up to 4 tokens are in registers.
 template <WeightType type, uint32_t T, size_t... I>
-ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[kTokenTile],
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[2],
                             std::index_sequence<I...>) {
   constexpr uint32_t kAtOnce = sizeof...(I);
   __m256 acc[T][2][4] = {};
@@ -242,13 +270,13 @@ ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256
     }
   }
   for (uint32_t t = 0; t < T; ++t) {
-    out[0][t] = fold(acc[t][0]);
-    out[1][t] = fold(acc[t][1]);
+    out[t][0] = fold(acc[t][0]);
+    out[t][1] = fold(acc[t][1]);
   }
 }
 
 template <WeightType type, uint32_t T>
-__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[kTokenTile]) {
+__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[2]) {
   if constexpr (is_quantised(type)) {
     quantised_tile<type, T>(panel, x, first, acc);
   } else {
@@ -262,7 +290,7 @@ __attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t 
 }
 
 /// Bias, residual, and the rows that exist.
-ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m256 (*acc)[kTokenTile]) {
+ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m256 (*acc)[2]) {
   for (uint32_t half = 0; half < 2; ++half) {
     const uint32_t row = panel * kPanelRows + 8 * half;
     if (row >= a.w.rows) return;
@@ -271,7 +299,7 @@ ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint
     const __m256 bias = a.bias == nullptr ? _mm256_setzero_ps() : _mm256_maskload_ps(a.bias + row, rows);
     for (uint32_t t = 0; t < width; ++t) {
       float* out = a.out + (first + t) * a.out_stride + row;
-      __m256 v = acc[half][t];
+      __m256 v = acc[t][half];
       if (a.bias != nullptr) v = _mm256_add_ps(v, bias);
       if (a.accumulate) v = _mm256_add_ps(v, _mm256_maskload_ps(out, rows));
       _mm256_maskstore_ps(out, rows, v);
@@ -280,7 +308,7 @@ ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint
 }
 
 template <WeightType type>
-ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m256 (*acc)[kTokenTile]) {
+ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m256 (*acc)[2]) {
   switch (width) {
     case 16: return tile<type, 16>(panel, x, first, acc);
     case 8: return tile<type, 8>(panel, x, first, acc);
@@ -300,7 +328,7 @@ void multiply(const MatmulArgs& a) {
     for (uint32_t first = 0, width; first < a.x.rows; first += width) {
       width = tile_width(first, a.x.rows);
       for (uint32_t p = begin; p < end; ++p) {
-        __m256 acc[2][kTokenTile];
+        __m256 acc[kTokenTile][2];
         tile_of_width<type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
         write(a, p, first, width, acc);
       }

@@ -25,11 +25,17 @@ ELLM_INLINE __m512 load_u8(Bytes p) {
 ELLM_INLINE __m512 load_i8(Bytes p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
-/// Four activations of one token, in every lane.
-ELLM_INLINE __m512i four(const int8_t* q) {
-  int32_t v;
-  memcpy(&v, q, 4);
-  return _mm512_set1_epi32(v);
+/// sum += products of w's bytes (unsigned) with four activations, in every lane. g++ would broadcast by an instruction of its
+/// own; as an operand it is free.
+ELLM_INLINE void add_products(__m512i& sum, __m512i w, const int8_t* q) {
+#ifdef ELLM_EMULATE_AVX512
+  int32_t four;
+  memcpy(&four, q, 4);
+  sum = _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
+#else
+  using Four = int32_t __attribute__((may_alias, aligned(1)));
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(q)));
+#endif
 }
 
 /// Codes of column group g of a block.
@@ -102,7 +108,7 @@ ELLM_INLINE Scales scales_of(Bytes header, Bytes block) {
 
 template <int... G>
 ELLM_INLINE __m512i dot(__m512i sum, const __m512i* w, const int8_t* q, std::integer_sequence<int, G...>) {
-  ((sum = _mm512_dpbusd_epi32(sum, w[G], four(q + 4 * G))), ...);
+  (add_products(sum, w[G], q + 4 * G), ...);
   return sum;
 }
 
