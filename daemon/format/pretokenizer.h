@@ -1,6 +1,6 @@
 // Pre-tokenizers of byte-level BPE: cuts a text into the pieces within which merging happens, by the regular expressions that
 // a model's tokenizer publishes, run by PCRE2. Its JIT is used where executable memory may be had, else its interpreter.
-// Immutable after construction; any thread (each brings its Matcher).
+// Immutable after construction; any thread (each call brings its own match data).
 #pragma once
 #include <cstdint>
 #include <memory>
