@@ -603,10 +603,76 @@ class RandomExpressions:
         return rows
 
 
+class RandomTemplates:
+    """Random statements with random whitespace control: tags, comments, raw blocks, loops, macros, scopes."""
+
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+
+    TEXT = ["", " ", "\n", "  \n", "\n\n", "\t", "x", " x ", "x\n", "\n  x", "\n   ", "{", "}", "%", " } ", "\u00a0", "é\n"]
+    VALUES = ["x", "y", "n", "s", "l", "q", "loop.index", "loop.last", "loop.previtem", "loop.nextitem", "loop.length", "loop.revindex0", "x ~ y", "x|string|length", "ns.v", "m1(x)", "m2(y, b=x)", "m1()", "loop.cycle('a', 'b')", "loop.changed(x)", "[x, y]", "x is defined", "loop.depth"]
+    TESTS = ["x", "y", "not x", "x == y", "x is defined", "q", "loop.first", "n > 3", "x in l", "l", "ns.v"]
+    ITERABLES = ["l", "[1, 2]", "'ab'", "[]", "d", "range(3)", "words", "q", "[x, y]", "l|map('string')", "nested"]
+
+    def tag(self, inner):
+        return "{%" + self.r.choice(["", "", "-", "+"]) + " " + inner + " " + self.r.choice(["", "", "-", "+"]) + "%}"
+
+    def piece(self, depth):
+        r = self.r
+        kind = r.randrange(18)
+        body = (lambda: self.body(depth - 1)) if depth > 0 else (lambda: r.choice(self.TEXT))
+        if kind < 5:
+            return r.choice(self.TEXT)
+        if kind < 8:
+            return "{{" + r.choice(["", "", "-"]) + " " + r.choice(self.VALUES) + " " + r.choice(["", "", "-"]) + "}}"
+        if kind == 8:
+            return "{#" + r.choice(["", "-", "+"]) + r.choice([" c ", "", "\n", "{{ x }}"]) + r.choice(["", "-", "+"]) + "#}"
+        if kind == 9:
+            return self.tag("raw").replace("+%}", "%}") + r.choice(self.TEXT) + r.choice(["{{ x }}", "{# c #}", "{% if %}"]) + r.choice(self.TEXT) + self.tag("endraw")
+        if kind == 10:
+            parts = self.tag("if " + r.choice(self.TESTS)) + body()
+            if r.random() < 0.3:
+                parts += self.tag("elif " + r.choice(self.TESTS)) + body()
+            if r.random() < 0.5:
+                parts += self.tag("else") + body()
+            return parts + self.tag("endif")
+        if kind in (11, 12):
+            condition = r.choice(["", "", "", " if x", " if x != y", " if x is odd"])
+            loop = self.tag("for " + r.choice(["x", "y", "x"]) + " in " + r.choice(self.ITERABLES) + condition) + body()
+            if r.random() < 0.2:
+                loop += self.tag("if " + r.choice(self.TESTS)) + self.tag(r.choice(["break", "continue"])) + self.tag("endif") + body()
+            if r.random() < 0.3:
+                loop += self.tag("else") + body()
+            return loop + self.tag("endfor")
+        if kind == 13:
+            return self.tag("set " + r.choice(["x", "y", "ns.v"]) + " = " + r.choice(self.VALUES))
+        if kind == 14:
+            return self.tag("set " + r.choice(["x", "y", "ns.v", "x|upper", "y|trim|replace('x', 'z')"])) + body() + self.tag("endset")
+        if kind == 15:
+            return self.tag("with " + r.choice(["x = y", "y = 1, x = y", ""])) + body() + self.tag("endwith")
+        if kind == 16:
+            return self.tag("filter " + r.choice(["upper", "trim", "indent(2)", "replace('x', 'y')"])) + body() + self.tag("endfilter")
+        signature = r.choice(["m1(x)", "m2(a, b=y)", "m1(x=y)", "m2(y)"])
+        return self.tag("macro " + signature) + body() + self.tag("endmacro")
+
+    def body(self, depth):
+        return "".join(self.piece(depth) for _ in range(self.r.randrange(1, 6)))
+
+    def rows(self, count):
+        rows = []
+        head = "{% set ns = namespace(v=0) %}{% macro m1(x) %}<{{ x }}>{% endmacro %}{% macro m2(a, b=2) %}({{ a }}{{ b }}{{ y }}){% endmacro %}"
+        while len(rows) < count:
+            made = row((head if self.r.random() < 0.8 else "{% set ns = namespace(v=0) %}") + self.body(3))
+            if len(made.get("out", "")) > 600 or len(made["t"]) > 1200 or ("error" in made and self.r.random() < 0.8):
+                continue
+            rows.append(made)
+        return rows
+
+
 def main():
     warnings.simplefilter("ignore")  # SyntaxWarning of the code that jinja2 generates
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--random", type=int, default=1500, help="random expressions (default 1500)")
+    arguments.add_argument("--random", type=int, default=1500, help="random expressions, and a quarter as many templates (default 1500)")
     arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
     if jinja2.__version__ != "3.1.6":
@@ -619,6 +685,7 @@ def main():
     rows += [row(template) for template in TEMPLATES]
     rows += [row(template, MUTABLE) for template in MUTABLE_TEMPLATES]
     rows += RandomExpressions(options.seed).rows(options.random)
+    rows += RandomTemplates(options.seed).rows(options.random // 4)
     rows = [r for r in rows if " at 0x" not in r.get("out", "")]  # addresses of objects differ from run to run
     print('{"jinja2": "%s", "now": "%s",\n"variables": %s,\n"rows": [' % (
         jinja2.__version__, NOW.strftime("%Y-%m-%dT%H:%M:%S"), json.dumps(VARIABLES, ensure_ascii=False)))
@@ -626,4 +693,5 @@ def main():
     print("]}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -194,7 +194,7 @@ bool Cursor::next(Value& item) {
     if (at_ >= text.size()) return false;
     const size_t begin = at_;
     next_point(text, at_);
-    item = rt_.text_like(over_, text.substr(begin, at_ - begin));
+    item = rt_.text(text.substr(begin, at_ - begin));
   } else if (Seq* seq = as_seq(over_)) {
     size_t& at = seq->shape == Shape::generator ? seq->consumed : at_;
     if (at >= seq->items.size()) return false;
