@@ -25,7 +25,7 @@ class TemplateError : public std::runtime_error {
 struct TemplateLimits {
   size_t steps = 20'000'000;                 // evaluated nodes
   size_t output_bytes = 64u << 20;           // also of any intermediate string
-  int depth = 200;                           // nesting of expressions, blocks and macro calls
+  int depth = 200;                           // nesting of expressions, blocks and macro calls; 200 take up to 1 MB of stack
   size_t memory_bytes = 256u << 20;          // held by the values of one render
 };
 
