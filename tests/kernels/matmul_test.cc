@@ -151,6 +151,12 @@ TEST_P(Matmul, Columns) {
   }
 }
 
+// More panels than the group that a level keeps in the cache, and panels larger than the cache's share.
+TEST_P(Matmul, ManyPanels) {
+  check(Problem(GetParam(), 16 * 15 + 3, 2048, 18, rng_));
+  if (GetParam() == WeightType::f32) check(Problem(GetParam(), 40, 4200, 17, rng_));
+}
+
 TEST_P(Matmul, BiasAndAccumulate) {
   for (bool bias : {false, true}) {
     for (bool accumulate : {false, true}) {
@@ -281,6 +287,24 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
           ASSERT_EQ(a.minus_halves32[2 * i], -32 * half) << set->name;
           ASSERT_EQ(a.minus_halves32[2 * i + 1], 32 * (half - want.sum[b])) << set->name;
         }
+      }
+    }
+  }
+}
+
+// A last block of fewer than 32 values is filled with zeros, and nothing behind the row is read.
+TEST(Pack, LastBlockIsPadded) {
+  for (uint32_t cols : {1u, 8u, 15u, 16u, 17u, 31u, 33u, 50u, 63u}) {
+    Guarded<float> row(cols);
+    for (uint32_t c = 0; c < cols; ++c) row[c] = static_cast<float>(c) - 20.5f;
+    const twin::Token want = twin::quantise({row.begin(), row.end()});
+    for (const KernelSet* set : levels_under_test()) {
+      GuardedActivations a(1, cols);
+      set->pack_q8(a.view, 0, row.data(), 0, a.view.blocks());
+      set->pack_f32(a.view, 0, row.data(), 0, a.view.blocks());
+      for (uint32_t c = 0; c < a.view.padded_cols(); ++c) {
+        ASSERT_EQ(a.q[c], want.q[c]) << set->name << " cols " << cols << " column " << c;
+        ASSERT_EQ(a.f32[c], c < cols ? row[c] : 0.0f) << set->name << " cols " << cols << " column " << c;
       }
     }
   }
