@@ -35,7 +35,7 @@ constexpr TokenTile tile_of(uint32_t row, uint32_t n) {
 struct Activations {
   uint32_t rows = 0, cols = 0;        // tokens, values per token
   int8_t* q = nullptr;                // -127…127
-  float* scale = nullptr;             // max|x| / 127 of the block, 0 for a block of zeros
+  float* scale = nullptr;             // about max|x| / 127 of the block (fitted, HACKING.md), 0 for a block of zeros
   float* scaled_sum = nullptr;        // scale * (sum of the block's q)
   // What a weight's offset adds to the integer dot product: minus the sum of the block's q, times the offset.
   int32_t* minus_sum8 = nullptr;      // Q4_0

@@ -4,6 +4,12 @@
 
 namespace ellm::kernels {
 
+/// The scale that brings a block's q nearest to its values: sum(x q) / sum(q q); `largest` / 127 where that is not finite.
+static inline __attribute__((always_inline, unused)) float fitted_scale(float xq, float qq, float largest) {
+  const float scale = xq / qq;
+  return __builtin_fabsf(scale) <= 3.402823466e38f ? scale : largest / 127;
+}
+
 /// Fills entry i (block and row) of every array but q. Static: a level's objects may not share inline functions.
 static inline __attribute__((always_inline, unused)) void store_sums(const Activations& x, size_t i, float scale, int32_t low, int32_t high) {
   const int32_t sum = low + high;

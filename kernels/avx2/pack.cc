@@ -51,6 +51,14 @@ ELLM_INLINE int32_t sum_of(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
+/// The 16-lane tree: lane j with lane j + half.
+ELLM_INLINE float tree_sum(__m256 low, __m256 high) {
+  const __m256 eight = _mm256_add_ps(low, high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 }  // namespace
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
@@ -73,7 +81,11 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     const __m256i q2 = rounded(x32.v[2], factor), q3 = rounded(x32.v[3], factor);
     _mm_storeu_si128(q, narrow(q0, q1));
     _mm_storeu_si128(q + 1, narrow(q2, q3));
-    store_sums(dst, i, a / 127, sum_of(_mm256_add_epi32(q0, q1)), sum_of(_mm256_add_epi32(q2, q3)));
+    const __m256 f0 = _mm256_cvtepi32_ps(q0), f1 = _mm256_cvtepi32_ps(q1), f2 = _mm256_cvtepi32_ps(q2), f3 = _mm256_cvtepi32_ps(q3);
+    const float xq = tree_sum(_mm256_fmadd_ps(x32.v[2], f2, _mm256_mul_ps(x32.v[0], f0)),
+                              _mm256_fmadd_ps(x32.v[3], f3, _mm256_mul_ps(x32.v[1], f1)));
+    const float qq = tree_sum(_mm256_fmadd_ps(f2, f2, _mm256_mul_ps(f0, f0)), _mm256_fmadd_ps(f3, f3, _mm256_mul_ps(f1, f1)));
+    store_sums(dst, i, fitted_scale(xq, qq, a), sum_of(_mm256_add_epi32(q0, q1)), sum_of(_mm256_add_epi32(q2, q3)));
   }
 }
 

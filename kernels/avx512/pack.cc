@@ -28,6 +28,14 @@ inline __attribute__((always_inline)) __m512i rounded(__m512 v, __m512 factor) {
   return _mm512_cvtps_epi32(_mm512_min_ps(least, limit));
 }
 
+/// The 16-lane tree: lane j with lane j + half.
+inline __attribute__((always_inline)) float tree_sum(__m512 v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_castps512_ps256(_mm512_shuffle_f32x4(v, v, 0x4e)));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 }  // namespace
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
@@ -51,7 +59,10 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     const __m512i low = rounded(v.low, factor), high = rounded(v.high, factor);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(high));
-    store_sums(dst, i, a / 127, _mm512_reduce_add_epi32(low), _mm512_reduce_add_epi32(high));
+    const __m512 ql = _mm512_cvtepi32_ps(low), qh = _mm512_cvtepi32_ps(high);
+    const float xq = tree_sum(_mm512_fmadd_ps(v.high, qh, _mm512_mul_ps(v.low, ql)));
+    const float qq = tree_sum(_mm512_fmadd_ps(qh, qh, _mm512_mul_ps(ql, ql)));
+    store_sums(dst, i, fitted_scale(xq, qq, a), _mm512_reduce_add_epi32(low), _mm512_reduce_add_epi32(high));
   }
 }
 

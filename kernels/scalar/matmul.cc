@@ -113,6 +113,20 @@ void matmul(const MatmulArgs& a) noexcept {
   }
 }
 
+/// The fitted scale of a block: 16 lanes, then their tree. Missing values are 0.
+static float fit(const float* x, const int8_t* q, uint32_t n, float largest) {
+  float xq[16], qq = 0;
+  for (uint32_t j = 0; j < 16; ++j) {
+    const float low = j < n ? x[j] : 0, high = j + 16 < n ? x[j + 16] : 0;
+    xq[j] = fmaf(high, q[j + 16], low * q[j]);
+    qq += static_cast<float>(q[j] * q[j] + q[j + 16] * q[j + 16]);
+  }
+  for (uint32_t half = 8; half > 0; half /= 2) {
+    for (uint32_t j = 0; j < half; ++j) xq[j] += xq[j + half];
+  }
+  return fitted_scale(xq[0], qq, largest);
+}
+
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
   for (uint32_t b = first_block; b < last_block; ++b) {
@@ -135,7 +149,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
       q[c] = static_cast<int8_t>(lrintf(v));
       sum[c / 16] += q[c];
     }
-    store_sums(dst, i, zero ? 0 : a / 127, sum[0], sum[1]);
+    store_sums(dst, i, zero ? 0 : fit(x + size_t{b} * kBlock, q, n, a), sum[0], sum[1]);
   }
 }
 

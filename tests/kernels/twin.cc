@@ -130,6 +130,22 @@ std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols
   return data;
 }
 
+/// sum(x q) / sum(q q): the sum of products over 16 lanes, then pairwise.
+float fitted_scale(const std::vector<float>& x, const Token& t, size_t b, float most) {
+  const auto value = [&](size_t c) { return b * 32 + c < x.size() ? x[b * 32 + c] : 0.0f; };
+  const auto q = [&](size_t c) { return static_cast<float>(t.q[b * 32 + c]); };
+  std::vector<float> lanes(16);
+  double squares = 0;
+  for (size_t c = 0; c < 32; ++c) squares += double{q(c)} * q(c);
+  for (size_t j = 0; j < 16; ++j) lanes[j] = std::fma(value(j + 16), q(j + 16), value(j) * q(j));
+  while (lanes.size() > 1) {
+    for (size_t j = 0; j < lanes.size() / 2; ++j) lanes[j] += lanes[j + lanes.size() / 2];
+    lanes.resize(lanes.size() / 2);
+  }
+  const float scale = lanes[0] / static_cast<float>(squares);
+  return std::isfinite(scale) ? scale : most / 127;
+}
+
 Token quantise(const std::vector<float>& x) {
   const size_t blocks = (x.size() + 31) / 32;
   Token t{std::vector<int8_t>(blocks * 32), std::vector<float>(blocks), std::vector<int32_t>(blocks)};
@@ -137,12 +153,12 @@ Token quantise(const std::vector<float>& x) {
     float most = 0;
     for (size_t c = b * 32; c < x.size() && c < b * 32 + 32; ++c) most = std::fmax(most, std::fabs(x[c]));
     if (most < 1e-30f) continue;
-    t.scale[b] = most / 127.0f;
     for (size_t c = b * 32; c < x.size() && c < b * 32 + 32; ++c) {
       const float q = std::nearbyint(x[c] * (127.0f / most));
       t.q[c] = static_cast<int8_t>(std::fmin(127.0f, std::fmax(-127.0f, q)));
       t.sum[b] += t.q[c];
     }
+    t.scale[b] = fitted_scale(x, t, b, most);
   }
   return t;
 }
