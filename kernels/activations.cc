@@ -49,4 +49,14 @@ Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
   return a;
 }
 
+void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block, float* x) noexcept {
+  const TokenTile tile = tile_of(row, packed.rows);
+  for (uint32_t b = first_block; b < last_block; ++b) {
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    const float scale = packed.scale[size_t{tile.first} * packed.blocks() + in_tile];
+    const int8_t* q = packed.q + size_t{tile.first} * packed.padded_cols() + in_tile * 32;
+    for (uint32_t c = 0; c < 32; ++c) x[b * 32 + c] -= scale * static_cast<float>(q[c]);
+  }
+}
+
 }  // namespace ellm::kernels

@@ -52,4 +52,7 @@ struct Activations {
   static Activations bind(void* memory, uint32_t rows, uint32_t cols);
 };
 
+/// x -= scale * q over columns [32 * first_block, 32 * last_block) of row `row`: what packing left of the row at `x`.
+void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block, float* x) noexcept;
+
 }  // namespace ellm::kernels

@@ -98,6 +98,7 @@ struct ForwardPass::Impl {
   void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial);
   void merge(Worker& worker, const AttentionItem& item, uint32_t layer_index);
   void pack_attended(const AttentionItem& item, uint32_t layer_index);
+  void pack_attended_row(uint32_t row, uint32_t first_block, uint32_t last_block, Forms form);
   void feed_forward(Worker& worker, uint32_t index);
   void output_head(Worker& worker);
 
@@ -228,6 +229,9 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
   const Activations attended = b.attention_out.shared(n());
   for_panels(worker, l.attention_output.panels(), 1, [&](uint32_t first, uint32_t last) {
     k.matmul({l.attention_output, attended, first, last, b.residual, c.embedding, l.attention_output_bias, true});
+    if (forms[index].output.q8) {
+      k.matmul({l.attention_output, b.attention_rest.shared(n()), first, last, b.residual, c.embedding, nullptr, true});
+    }
   });
   worker.barrier();
 
@@ -303,10 +307,9 @@ void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
     worker.barrier();
   }
   if (!head_groups_are_blocks()) {   // the groups' columns share blocks: pack whole rows
-    const Activations packed = b.attention_out.shared(n());
     const auto [first, last] = worker.share(n());
     for (uint32_t r = first; r < last; ++r) {
-      pack(packed, r, b.attended + size_t{r} * q_dim, 0, packed.blocks(), forms[layer_index].output);
+      pack_attended_row(r, 0, b.attention_out.shared(n()).blocks(), forms[layer_index].output);
     }
     worker.barrier();
   }
@@ -368,13 +371,22 @@ void ForwardPass::Impl::merge(Worker& worker, const AttentionItem& item, uint32_
 /// The finished columns of a head group become input blocks of the output projection, where they are whole blocks.
 void ForwardPass::Impl::pack_attended(const AttentionItem& item, uint32_t layer_index) {
   if (!head_groups_are_blocks()) return;
-  const Activations packed = b.attention_out.shared(n());
   const uint32_t blocks = group * c.head_dim / kernels::kBlock;
   for (uint32_t i = 0; i < item.rows; ++i) {
-    const uint32_t row = chunk_row[item.chunk] + item.first_row + i;
-    pack(packed, row, b.attended + size_t{row} * q_dim, item.kv_head * blocks, (item.kv_head + 1) * blocks,
-         forms[layer_index].output);
+    pack_attended_row(chunk_row[item.chunk] + item.first_row + i, item.kv_head * blocks, (item.kv_head + 1) * blocks,
+                      forms[layer_index].output);
   }
+}
+
+/// The output projection is a small part of a layer's work and a large one of its rounding error: its quantised input comes
+/// in two parts, the values and what their quantisation left.
+void ForwardPass::Impl::pack_attended_row(uint32_t row, uint32_t first_block, uint32_t last_block, Forms form) {
+  const Activations packed = b.attention_out.shared(n());
+  float* x = b.attended + size_t{row} * q_dim;
+  pack(packed, row, x, first_block, last_block, form);
+  if (!form.q8) return;
+  kernels::subtract_packed(packed, row, first_block, last_block, x);
+  k.pack_q8(b.attention_rest.shared(n()), row, x, first_block, last_block);
 }
 
 // ---- the public face ----------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   };
   packed(b.normed, c.embedding);
   packed(b.attention_out, q_dim);
+  packed(b.attention_rest, q_dim);
   packed(b.activated, c.feed_forward);
 }
 

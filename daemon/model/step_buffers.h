@@ -48,6 +48,7 @@ struct StepBuffers {
   size_t partial_floats = 0;
   PackedInput normed;               // (n, embedding): input of q, k, v; of gate, up; of the output head
   PackedInput attention_out;        // (n, heads * head_dim)
+  PackedInput attention_rest;       // (n, heads * head_dim): what the quantisation of attention_out left
   PackedInput activated;            // (n, feed_forward)
 
  private:
