@@ -49,6 +49,7 @@ struct Config {
   } memory;
   struct Limits {
     Bytes frame{64u << 20}, bytes_per_user{256u << 20}, unread{16u << 20};
+    uint32_t unread_seconds = 10;
     uint32_t connections = 1024, connections_per_user = 256;
     uint32_t requests_per_connection = 128, requests_per_user = 512;
     uint32_t running = 64, queued = 1024;
@@ -93,7 +94,10 @@ struct Config {
     v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024},
       "Bytes of all messages of one user that are being worked on.");
     v("limits.unread", self.limits.unread, Rule{1024},
-      "Replies waiting for a client that does not read; beyond it is disconnected.");
+      "Replies that may wait for a client that does not read. With more, and none of it taken for `unread_seconds`, it "
+      "is\n"
+      "disconnected; what waits counts in `bytes_per_user`, too.");
+    v("limits.unread_seconds", self.limits.unread_seconds, Rule{1, 86400}, "See `unread`.");
     v("limits.connections", self.limits.connections, Rule{1, 1u << 20}, "Connections.");
     v("limits.connections_per_user", self.limits.connections_per_user, Rule{1, 1u << 20}, "Connections of one user.");
     v("limits.requests_per_connection", self.limits.requests_per_connection, Rule{1, 1u << 20},

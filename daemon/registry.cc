@@ -49,6 +49,7 @@ struct Registry::Loader {
   std::shared_ptr<const LoadedModel> load(const ModelFile& file);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
   ModelInfo read_info(const ModelFile& file);
+  bool kv_locked(const std::string& name) const;
 };
 
 std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file) {
@@ -74,13 +75,35 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   loaded->name = file.name;
   loaded->model = model::Model::load(file.path, options);
   loaded->context = plan.context;
+  loaded->warnings = loaded->model->warnings();
+  if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
+    loaded->warnings.push_back(file.path + ": " + error);
+  }
   engine.add_model(file.name, loaded->model, needs.geometry.k_type, plan.tokens, plan.context, options.lock);
+  if (options.lock && loaded->model->locked() && !kv_locked(file.name)) {
+    const std::string warning = file.path +
+                                ": the keys and values cannot be locked in memory: the limit is reached; "
+                                "raise it (LimitMEMLOCK=, ulimit -l) or lower kv.memory";
+    if (options.require_lock) {
+      engine.remove_model(file.name);
+      throw model::LoadError(warning);
+    }
+    loaded->warnings.push_back(warning);
+  }
+  for (const std::string& warning : loaded->warnings) log(Priority::warning, warning);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) +
                             " ms: weights " + human_bytes(loaded->model->weight_bytes()) + ", KV " +
                             std::to_string(plan.tokens) + " tokens (" + config.kv.type + "), context " +
                             std::to_string(plan.context));
   return loaded;
+}
+
+bool Registry::Loader::kv_locked(const std::string& name) const {
+  for (const serve::ModelRow& row : engine.models()) {
+    if (row.name == name) return row.locked;
+  }
+  return false;
 }
 
 ModelInfo Registry::Loader::read_info(const ModelFile& file) {
@@ -134,14 +157,12 @@ Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine
 
 Registry::~Registry() = default;
 
-void Registry::note_warnings(const model::Model& model) {
-  for (const std::string& warning : model.warnings()) {
-    log(Priority::warning, warning);
-    if (std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end()) warnings_.push_back(warning);
+std::vector<std::string> Registry::warnings() const {
+  std::vector<std::string> all;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.model != nullptr) all.insert(all.end(), entry.model->warnings.begin(), entry.model->warnings.end());
   }
-  if (model.chat_template() == nullptr && !model.chat_template_error().empty()) {
-    log(Priority::warning, model.path() + ": chat template: " + model.chat_template_error());
-  }
+  return all;
 }
 
 Failure Registry::no_such_model(const std::string& name, const std::vector<ModelFile>& files) const {
@@ -175,7 +196,6 @@ void Registry::load_now(const std::string& name_or_path) {
     throw model::LoadError(file.path + ": a model named '" + file.name + "' is loaded from " + entry->second.path);
   }
   Entry entry{State::loaded, file.path, loader_->load(file), {}};
-  note_warnings(*entry.model->model);
   entries_.emplace(file.name, std::move(entry));
   if (default_name_.empty()) default_name_ = file.name;
 }
@@ -243,7 +263,6 @@ void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
     entry.state = State::loaded;
     entry.model = *model;
     entry.waiters.clear();
-    note_warnings(*entry.model->model);
   } else {
     log(Priority::error, "cannot load " + entry.path + ": " + std::get<Failure>(outcome).message);
     entries_.erase(name);

@@ -27,6 +27,7 @@ struct LoadedModel {
   std::string name;
   std::shared_ptr<const model::Model> model;
   uint32_t context = 0;  // tokens of one request
+  std::vector<std::string> warnings;
 };
 
 /// What a client is told: translated to an Error message in one place.
@@ -57,8 +58,8 @@ class Registry {
   std::vector<client::ModelInfo> loaded() const;
   /// Loaded models and the files of the directories.
   void list(OnInfos done);
-  /// Of the loads, for `status`.
-  const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Of the loaded models, for `status`.
+  std::vector<std::string> warnings() const;
 
  private:
   enum class State : uint8_t { loading, loaded, unloading };
@@ -74,7 +75,6 @@ class Registry {
   void load_file(const ModelFile& file, OnResolved done);
   void load_next();
   void loaded_one(const std::string& name, const Resolved& outcome);
-  void note_warnings(const model::Model& model);
 
   const Config& config_;
   serve::Engine& engine_;
@@ -86,7 +86,6 @@ class Registry {
   std::deque<std::string> to_load_;
   bool loading_ = false;
   std::string default_name_;  // the first model of the configuration
-  std::vector<std::string> warnings_;
 };
 
 /// "there is no model 'x' …"

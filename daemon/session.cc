@@ -1,5 +1,5 @@
 // See session.h. Nothing is allocated for what a length claims, only for what has arrived; a peer that does not read is
-// disconnected when its queue is full, so that nobody else waits for it.
+// disconnected after a while, so that nobody else pays for it.
 #include "daemon/session.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -33,6 +33,7 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
       : services_(services),
         socket_(services.loop.context(), stream_protocol(), fd),
         flush_timer_(services.loop.context()),
+        stall_timer_(services.loop.context()),
         peer_(peer),
         holdings_(std::move(holdings)),
         connection_(std::move(connection)),
@@ -68,13 +69,14 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
   void reader_ended(std::exception_ptr error);
   void send(std::string frame);
   void write();
-  void drop();
+  void watch_reading();
+  void drop(const std::string& why);
   void close_soon();
   void close();
 
   Services& services_;
   stream_protocol::socket socket_;
-  asio::steady_timer flush_timer_;
+  asio::steady_timer flush_timer_, stall_timer_;
   const Peer peer_;
   const std::shared_ptr<Holdings> holdings_;
   Charge connection_;
@@ -86,7 +88,8 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
   Charge in_charge_, out_charge_;  // of a large frame that is arriving; of what waits to be sent
   std::deque<std::string> out_;
   size_t out_bytes_ = 0, out_sent_ = 0;  // out_sent_: of the first frame
-  bool writing_ = false, finishing_ = false, dropped_ = false, closed_ = false;
+  uint64_t taken_ = 0;                   // bytes, ever
+  bool watching_ = false, writing_ = false, finishing_ = false, dropped_ = false, closed_ = false;
 };
 
 // ---- in -------------------------------------------------------------------------------------------------------------
@@ -176,11 +179,6 @@ void SocketSession::reader_ended(std::exception_ptr error) {
 
 void SocketSession::send(std::string frame) {
   if (closed_ || dropped_) return;
-  if (out_bytes_ != 0 && out_bytes_ + frame.size() > services_.config.limits.unread.value) {
-    log(Priority::warning, "pid " + std::to_string(peer_.pid) + " does not read its replies (" +
-                               std::to_string(out_bytes_) + " bytes wait): disconnected");
-    return drop();
-  }
   out_bytes_ += frame.size();
   out_.push_back(std::move(frame));
   if (!writing_) write();
@@ -188,10 +186,20 @@ void SocketSession::send(std::string frame) {
   // What waits is charged to the user, over all of his connections.
   out_charge_ = Charge();
   out_charge_ = Charge::take(holdings_, &Holdings::bytes, out_bytes_, services_.config.limits.bytes_per_user.value);
-  if (out_charge_) return;
-  log(Priority::warning, "uid " + std::to_string(peer_.uid) + " leaves too many replies unread: disconnected pid " +
-                             std::to_string(peer_.pid));
-  drop();
+  if (!out_charge_) return drop("leaves too many replies unread");
+  if (out_bytes_ > services_.config.limits.unread.value && !watching_) watch_reading();
+}
+
+/// While more waits than may, something must be taken now and then.
+void SocketSession::watch_reading() {
+  watching_ = true;
+  stall_timer_.expires_after(std::chrono::seconds(services_.config.limits.unread_seconds));
+  stall_timer_.async_wait([self = shared_from_this(), taken = taken_](error_code error) {
+    self->watching_ = false;
+    if (error || self->closed_ || self->out_bytes_ <= self->services_.config.limits.unread.value) return;
+    if (self->taken_ == taken) return self->drop("does not read its replies");
+    self->watch_reading();
+  });
 }
 
 /// Sends what the socket takes now; the rest when it takes more.
@@ -212,8 +220,9 @@ void SocketSession::write() {
                                   if (!wait_error && !self->closed_) self->write();
                                 });
     }
-    if (error) return drop();
+    if (error) return drop("");  // it is gone
     out_bytes_ -= sent;
+    taken_ += sent;
     out_sent_ += sent;
     while (!out_.empty() && out_sent_ >= out_.front().size()) {
       out_sent_ -= out_.front().size();
@@ -225,7 +234,11 @@ void SocketSession::write() {
 }
 
 /// Nothing more is sent.
-void SocketSession::drop() {
+void SocketSession::drop(const std::string& why) {
+  if (!why.empty()) {
+    log(Priority::warning, "disconnected: pid " + std::to_string(peer_.pid) + " of uid " + std::to_string(peer_.uid) +
+                               " " + why + " (" + std::to_string(out_bytes_) + " bytes wait)");
+  }
   dropped_ = true;
   out_.clear();
   out_bytes_ = out_sent_ = 0;
@@ -244,6 +257,7 @@ void SocketSession::close() {
   error_code ignored;
   socket_.close(ignored);
   flush_timer_.cancel();
+  stall_timer_.cancel();
   out_.clear();
   connection_ = Charge();
   ended_(this);

@@ -153,6 +153,14 @@ class Serving(unittest.TestCase):
         self.assertEqual(failed.exception.code, NO_SUCH_REQUEST)
         self.daemon.wait_idle()
 
+    def test_cancel_while_the_model_is_loaded(self):
+        with running(models={"one": STORIES}) as daemon, daemon.connect() as connection:
+            connection.send_bytes(frame(GENERATE, 5, "one", "Once", [], False, sampling(max_tokens=2000, ignore_eos=True)) +
+                                  frame(CANCEL, 6, 5))
+            self.assertEqual(connection.receive()[:2], [OK, 6])
+            self.assertEqual(connection.finish(5).finish_reason, CANCELLED)
+            self.assertEqual(connection.generate("Once", max_tokens=3).model, "one")
+
     def test_cancel_of_one_leaves_the_others(self):
         options = dict(max_tokens=700, ignore_eos=True)
         expected = self.connection.generate("Tom", **options).tokens
