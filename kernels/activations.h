@@ -31,7 +31,7 @@ constexpr TokenTile tile_of(uint32_t row, uint32_t n) {
   return t;
 }
 
-/// Packed activations. `q`, `scale`, `minus_sum`, `scaled_sum` are filled for quantised weights, `f32` for float weights.
+/// Packed activations. `f32` is filled for float weights, all others for quantised ones.
 struct Activations {
   uint32_t rows = 0, cols = 0;        // tokens, values per token
   int8_t* q = nullptr;                // -127…127

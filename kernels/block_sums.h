@@ -11,7 +11,8 @@ static inline __attribute__((always_inline, unused)) float fitted_scale(float xq
 }
 
 /// Fills entry i (block and row) of every array but q. Static: a level's objects may not share inline functions.
-static inline __attribute__((always_inline, unused)) void store_sums(const Activations& x, size_t i, float scale, int32_t low, int32_t high) {
+static inline __attribute__((always_inline, unused)) void store_sums(const Activations& x, size_t i, float scale,
+                                                                     int32_t low, int32_t high) {
   const int32_t sum = low + high;
   x.scale[i] = scale;
   x.scaled_sum[i] = scale * static_cast<float>(sum);

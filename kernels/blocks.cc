@@ -227,7 +227,8 @@ LaneScales lane_scales(WeightType type, const LaneBlock& b) noexcept {
     return {{scaled, scaled}, -(m * static_cast<float>(b.sc[1]))};
   }
   if (type == WeightType::q6_k) {
-    return {{d * static_cast<float>(static_cast<int8_t>(b.sc[0])), d * static_cast<float>(static_cast<int8_t>(b.sc[1]))}, 0};
+    const auto scale = [&](int half) { return d * static_cast<float>(static_cast<int8_t>(b.sc[half])); };
+    return {{scale(0), scale(1)}, 0};
   }
   return {{d, d}, m};
 }

@@ -41,7 +41,7 @@ constexpr QuantLayout quant_layout(WeightType type) {
   }
 }
 
-/// 32 weights of one row: the codes of group g are the bytes of code[g], first column lowest; scales as they are stored.
+/// 32 weights of one row: the codes of group g are the bytes of code[g], first column lowest; scales as stored.
 struct LaneBlock {
   uint32_t code[8];
   uint16_t d, m;          // f16: d and m or dmin

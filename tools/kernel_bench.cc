@@ -50,7 +50,7 @@ bool runs(Level level) {
   return false;
 }
 
-// Ten independent chains of dot products that never leave the registers, as assembly so that no compiler spoils the peak.
+// Ten independent chains of dot products that never leave the registers; assembly, so that no compiler spoils the peak.
 __attribute__((target("avx512f,avx512vnni"), noinline)) double peak_avx512() {
   constexpr int kSteps = 2000000;
   const double start = now();
@@ -124,7 +124,8 @@ struct Tokens {
   Memory memory;
   Activations x;
 
-  Tokens(const KernelSet& set, WeightType type, uint32_t rows, uint32_t cols) : memory(allocate(Activations::bytes(rows, cols))) {
+  Tokens(const KernelSet& set, WeightType type, uint32_t rows, uint32_t cols)
+      : memory(allocate(Activations::bytes(rows, cols))) {
     x = Activations::bind(memory.get(), rows, cols);
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
@@ -136,7 +137,8 @@ struct Tokens {
   }
 };
 
-void prefill(benchmark::State& state, const KernelSet* set, WeightType type, uint32_t rows, uint32_t cols, uint32_t tokens) {
+void prefill(benchmark::State& state, const KernelSet* set, WeightType type, uint32_t rows, uint32_t cols,
+             uint32_t tokens) {
   const Weights w(type, rows, cols, 0);
   const Tokens t(*set, type, tokens, cols);
   std::vector<float> out(size_t{tokens} * rows);
@@ -154,7 +156,8 @@ void prefill(benchmark::State& state, const KernelSet* set, WeightType type, uin
   state.counters["of_peak"] = rate / peak;
 }
 
-void decode(benchmark::State& state, const KernelSet* set, WeightType type, uint32_t rows, uint32_t cols, uint32_t tokens) {
+void decode(benchmark::State& state, const KernelSet* set, WeightType type, uint32_t rows, uint32_t cols,
+            uint32_t tokens) {
   const Weights w(type, rows, cols, kStream);
   const Tokens t(*set, type, tokens, cols);
   std::vector<float> out(size_t{tokens} * rows);
@@ -195,9 +198,8 @@ void register_level(const KernelSet* set) {
           ->MinTime(0.1);
     }
     for (uint32_t tokens : {1u, 2u, 4u}) {
-      benchmark::RegisterBenchmark(("decode/" + name + "1536/" + std::to_string(tokens)).c_str(), decode, set, type, 1536, 1536,
-                                   tokens)
-          ->Iterations(4);
+      const std::string full = "decode/" + name + "1536/" + std::to_string(tokens);
+      benchmark::RegisterBenchmark(full.c_str(), decode, set, type, 1536, 1536, tokens)->Iterations(4);
     }
   }
   benchmark::RegisterBenchmark((std::string("pack/") + set->name).c_str(), pack, set, 1536)->MinTime(0.1);

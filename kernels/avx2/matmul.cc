@@ -1,6 +1,6 @@
-// Matrix products of the AVX2 level. A ymm register holds a value of each of 8 rows, so a panel is two halves; a tile is
-// one panel times up to 16 tokens, whose f32 accumulators lie in the L1 cache. Sums of products stay in 16 bits as long
-// as the weights' width allows. HACKING.md, "The tile".
+// Matrix products of the AVX2 level. A ymm register holds a value of each of 8 rows, so a panel is two halves; a tile
+// is one panel times up to 16 tokens, whose f32 accumulators lie in the L1 cache. Sums of products stay in 16 bits as
+// long as the weights' width allows. HACKING.md, "The tile".
 #include <immintrin.h>
 #include <string.h>
 
@@ -17,7 +17,9 @@ namespace {
 using Bytes = const std::byte*;
 
 ELLM_INLINE __m256i load(Bytes p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-ELLM_INLINE __m256 load_halves(Bytes p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+ELLM_INLINE __m256 load_halves(Bytes p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 ELLM_INLINE __m256 load_u8(Bytes p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -234,8 +236,9 @@ ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 
   for (uint32_t c = 0; c < blocks * kBlock; c += 4, panel += 4 * kColumnBytes<type>) {
     const auto add = [&](int j) __attribute__((always_inline)) {
       const __m256 value = _mm256_set1_ps(x[c + j]);
-      a[0][j] = _mm256_fmadd_ps(load_column<type>(panel + j * kColumnBytes<type>), value, a[0][j]);
-      a[1][j] = _mm256_fmadd_ps(load_column<type>(panel + j * kColumnBytes<type> + kColumnBytes<type> / 2), value, a[1][j]);
+      Bytes column = panel + j * kColumnBytes<type>;
+      a[0][j] = _mm256_fmadd_ps(load_column<type>(column), value, a[0][j]);
+      a[1][j] = _mm256_fmadd_ps(load_column<type>(column + kColumnBytes<type> / 2), value, a[1][j]);
     };
     add(0);
     add(1);
@@ -246,8 +249,8 @@ ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 
   out[0][1] = fold(a[1]);
 }
 
-/// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the four
-/// accumulators, those of up to 4 tokens are in registers.
+/// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the
+/// four accumulators, those of up to 4 tokens are in registers.
 template <WeightType type, uint32_t T, size_t... I>
 ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[2],
                             std::index_sequence<I...>) {

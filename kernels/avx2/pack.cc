@@ -14,7 +14,9 @@ struct Block {
   __m256 v[4];
 };
 ELLM_INLINE Block load_block(const float* x, uint32_t n) {
-  if (n >= kBlock) return {{_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24)}};
+  if (n >= kBlock) {
+    return {{_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24)}};
+  }
   Block b;
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   for (uint32_t i = 0; i < 4; ++i) {
@@ -89,10 +91,12 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
   }
 }
 
-void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
+              uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
   for (uint32_t b = first_block; b < last_block; ++b) {
-    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + (size_t{b} * tile.width + (row - tile.first)) * kBlock;
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
     const Block x32 = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
     for (int i = 0; i < 4; ++i) _mm256_storeu_ps(to + 8 * i, x32.v[i]);
   }

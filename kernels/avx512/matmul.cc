@@ -1,5 +1,5 @@
-// Matrix products of the AVX-512 level. One zmm register holds a value of each of a panel's 16 rows; a tile is one panel
-// times up to 16 tokens, whose f32 accumulators stay in registers over all columns. HACKING.md, "The tile".
+// Matrix products of the AVX-512 level. One zmm register holds a value of each of a panel's 16 rows; a tile is one
+// panel times up to 16 tokens, whose f32 accumulators stay in registers over all columns. HACKING.md, "The tile".
 #include <string.h>
 
 #include <utility>
@@ -25,8 +25,8 @@ ELLM_INLINE __m512 load_u8(Bytes p) {
 ELLM_INLINE __m512 load_i8(Bytes p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
-/// sum += products of w's bytes (unsigned) with four activations, in every lane. g++ would broadcast by an instruction of its
-/// own; as an operand it is free.
+/// sum += products of w's bytes (unsigned) with four activations, in every lane. g++ would broadcast by an instruction
+/// of its own; as an operand it is free.
 ELLM_INLINE void add_products(__m512i& sum, __m512i w, const int8_t* q) {
 #ifdef ELLM_EMULATE_AVX512
   int32_t four;
@@ -134,8 +134,8 @@ ELLM_INLINE void add_token(const __m512i* w, const Scales& s, const Tile<type, T
 
 /// A panel times T tokens.
 template <WeightType type, size_t... I, int... G>
-ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m512* out, std::index_sequence<I...>,
-                                std::integer_sequence<int, G...>) {
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m512* out,
+                                std::index_sequence<I...>, std::integer_sequence<int, G...>) {
   constexpr QuantLayout l = quant_layout(type);
   constexpr uint32_t T = sizeof...(I);
   Tile<type, T> tile(x, first);

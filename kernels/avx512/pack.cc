@@ -66,10 +66,12 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
   }
 }
 
-void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
+              uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
   for (uint32_t b = first_block; b < last_block; ++b) {
-    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + (size_t{b} * tile.width + (row - tile.first)) * kBlock;
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
     const Block v = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
     _mm512_storeu_ps(to, v.low);
     _mm512_storeu_ps(to + 16, v.high);

@@ -71,14 +71,15 @@ void multiply_floats(const MatmulArgs& a, const std::byte* panel, TokenTile tile
   for (uint32_t c = 0; c < x.padded_cols(); ++c) {
     float w[kPanelRows];
     dequantize(a.w.type, panel + size_t{c} * kPanelRows * size, kPanelRows, w);
-    const float* column = x.f32 + size_t{tile.first} * x.padded_cols() + size_t{c / kBlock} * tile.width * kBlock + c % kBlock;
+    const float* block = x.f32 + size_t{tile.first} * x.padded_cols() + size_t{c / kBlock} * tile.width * kBlock;
     for (uint32_t t = 0; t < tile.width; ++t) {
       float* sum = part[t][c % 4];
-      for (uint32_t r = 0; r < kPanelRows; ++r) sum[r] = fmaf(w[r], column[t * kBlock], sum[r]);
+      for (uint32_t r = 0; r < kPanelRows; ++r) sum[r] = fmaf(w[r], block[t * kBlock + c % kBlock], sum[r]);
     }
   }
   for (uint32_t t = 0; t < tile.width; ++t) {
-    for (uint32_t r = 0; r < kPanelRows; ++r) acc[t][r] = (part[t][0][r] + part[t][1][r]) + (part[t][2][r] + part[t][3][r]);
+    const auto& sum = part[t];
+    for (uint32_t r = 0; r < kPanelRows; ++r) acc[t][r] = (sum[0][r] + sum[1][r]) + (sum[2][r] + sum[3][r]);
   }
 }
 
@@ -153,10 +154,12 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
   }
 }
 
-void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
+void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
+              uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
   for (uint32_t b = first_block; b < last_block; ++b) {
-    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + (size_t{b} * tile.width + (row - tile.first)) * kBlock;
+    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
+    float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
     const uint32_t left = dst.cols - b * kBlock, n = left < kBlock ? left : kBlock;
     memcpy(to, x + size_t{b} * kBlock, n * sizeof(float));
     for (uint32_t c = n; c < kBlock; ++c) to[c] = 0;

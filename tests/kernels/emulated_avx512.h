@@ -1,6 +1,6 @@
 // The AVX-512 intrinsics over AVX2: SIMDe's, plus by hand those that SIMDe 0.7.4 lacks. With it the tests execute the
-// AVX-512 level's sources on any machine with AVX2 and FMA. Rounding is that of the instructions: nearest even throughout.
-// Add what a kernel newly uses at the end; an intrinsic that is missing fails to compile ("target specific option mismatch").
+// AVX-512 level's sources on any machine with AVX2 and FMA. Rounding is that of the instructions: nearest even.
+// Add what a kernel newly uses; an intrinsic that is missing fails to compile ("target specific option mismatch").
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -82,7 +82,8 @@ ELLM_EMULATED __m128i emulated_cvtepi32_epi8(__m512i v) {
 // The dot product of four unsigned with four signed bytes, exact (SIMDe's takes minutes to compile): even and odd bytes
 // as 16-bit numbers.
 ELLM_EMULATED __m256i emulated_dot(__m256i sum, __m256i u, __m256i s) {
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
+  const __m256i u_even = _mm256_and_si256(u, _mm256_set1_epi16(255));
+  const __m256i even = _mm256_madd_epi16(u_even, _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
   return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }

@@ -98,7 +98,8 @@ std::vector<float> expected(const Problem& p, const std::vector<float>& bias, fl
   for (size_t i = 0; i < want.size(); ++i) {
     const bool same = bits(got[i]) == bits(want[i]) || (std::isnan(got[i]) && std::isnan(want[i]));
     if (!same) {
-      return ::testing::AssertionFailure() << "token " << i / rows << " row " << i % rows << ": " << got[i] << " not " << want[i];
+      return ::testing::AssertionFailure() << "token " << i / rows << " row " << i % rows << ": " << got[i]
+                                           << " not " << want[i];
     }
   }
   return ::testing::AssertionSuccess();
