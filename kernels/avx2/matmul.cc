@@ -124,17 +124,27 @@ struct Tile {
 struct Scales {
   __m256 d[2], m;
 };
+/// Of a super-block: d and -dmin.
+struct Header {
+  __m256 d, m;
+};
 template <WeightType type>
-ELLM_INLINE Scales scales_of(Bytes header, Bytes block, uint32_t half) {
+ELLM_INLINE Header header_of(Bytes header, uint32_t half) {
+  Header h{_mm256_setzero_ps(), _mm256_setzero_ps()};
+  if constexpr (quant_layout(type).header != 0) h.d = load_halves(header + 16 * half);
+  if constexpr (type == WeightType::q4_k) h.m = _mm256_xor_ps(load_halves(header + 32 + 16 * half), _mm256_set1_ps(-0.0f));
+  return h;
+}
+template <WeightType type>
+ELLM_INLINE Scales scales_of(const Header& header, Bytes block, uint32_t half) {
   Scales s;
   s.m = _mm256_setzero_ps();
   if constexpr (type == WeightType::q4_k) {
-    s.d[0] = s.d[1] = _mm256_mul_ps(load_halves(header + 16 * half), load_u8(block + 8 * half));
-    const __m256 product = _mm256_mul_ps(load_halves(header + 32 + 16 * half), load_u8(block + 16 + 8 * half));
-    s.m = _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
+    s.d[0] = s.d[1] = _mm256_mul_ps(header.d, load_u8(block + 8 * half));
+    s.m = _mm256_mul_ps(header.m, load_u8(block + 16 + 8 * half));
   } else if constexpr (type == WeightType::q6_k) {
-    s.d[0] = _mm256_mul_ps(load_halves(header + 16 * half), load_i8(block + 8 * half));
-    s.d[1] = _mm256_mul_ps(load_halves(header + 16 * half), load_i8(block + 16 + 8 * half));
+    s.d[0] = _mm256_mul_ps(header.d, load_i8(block + 8 * half));
+    s.d[1] = _mm256_mul_ps(header.d, load_i8(block + 16 + 8 * half));
   } else {
     s.d[0] = s.d[1] = load_halves(block + 16 * half);
     if constexpr (quant_layout(type).has_minimum) s.m = load_halves(block + 32 + 16 * half);
@@ -194,10 +204,10 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
   for (uint32_t t = 0; t < T; ++t) sums.acc[t][0] = sums.acc[t][1] = _mm256_setzero_ps();
   uint32_t left = x.blocks();
   do {
-    Bytes header = panel;
+    const Header header[2] = {header_of<type>(panel, 0), header_of<type>(panel, 1)};
     panel += l.header;
     for (uint32_t k = 0; k < l.blocks; ++k) {
-      const Scales s[2] = {scales_of<type>(header, panel, 0), scales_of<type>(header, panel, 1)};
+      const Scales s[2] = {scales_of<type>(header[0], panel, 0), scales_of<type>(header[1], panel, 1)};
       Weights w;
       unpack<type, 0>(panel + l.scales, 0, w, Groups());
       unpack<type, 0>(panel + l.scales, 1, w, Groups());
