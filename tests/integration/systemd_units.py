@@ -90,7 +90,11 @@ class Units(unittest.TestCase):
             self.assertEqual(len(answer.tokens), 20)
             model = next(model for model in connection.status()["models"] if model["name"] == "small")
             self.assertTrue(model["locked"])
-            self.assertEqual(connection.status()["warnings"], [])
+            status = connection.status()
+            with open("/proc/%d/limits" % status["pid"]) as file:
+                unlimited = "unlimited" in next(line for line in file if line.startswith("Max locked memory"))
+            if unlimited:                                            # a container may not let systemd raise it
+                self.assertEqual(status["warnings"], [])
 
     def test_2_users_may_use_and_administrators_may_load(self):
         with Connection(SOCKET) as mine:
