@@ -108,7 +108,7 @@ int status_command(Invocation& invocation) {
   std::string text = format("ellmd %s, process %u, up %s\n", status.version.c_str(), status.pid,
                             human_seconds(status.uptime_s).c_str());
   text += format("%u threads, %s kernels, %s\n", status.threads, status.kernels.c_str(), status.cpu.c_str());
-  text += format("%u running, %u queued, %u connections; %ju requests served, %ju prompt and %ju generated tokens\n",
+  text += format("%u running, %u queued, %u connected; %ju requests served, %ju prompt and %ju generated tokens\n",
                  status.running, status.queued, status.connections, static_cast<uintmax_t>(status.served),
                  static_cast<uintmax_t>(status.prompt_tokens), static_cast<uintmax_t>(status.completion_tokens));
   for (const std::string& warning : status.warnings) text += "warning: " + warning + "\n";
