@@ -1,8 +1,12 @@
 // See chat_prompt.h.
 #include "daemon/chat_prompt.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
+#include <charconv>
+#include <cstring>
 
 namespace ellm::daemon {
 namespace {
@@ -81,16 +85,12 @@ std::string text_of(const format::Tokenizer& tokenizer, std::span<const uint32_t
 /// The messages whose own ids may stand in for their text, with that text.
 struct Own {
   std::vector<size_t> messages;
-  std::vector<std::string> texts, marks;
+  std::vector<std::string> texts;
 };
 
 Own own_messages(const client::Chat& chat, const json::object& variables, const format::Tokenizer& tokenizer) {
   Own own;
   const json::array& messages = variables.at("messages").as_array();
-  // A mark that no text of the chat contains.
-  const std::string whole = json::serialize(variables);
-  std::string mark = "ELLMOWNIDS";
-  while (whole.find(mark) != std::string::npos) mark += 'Z';
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     const client::ChatMessage& message = chat.messages[i];
     if (message.token_ids.empty()) continue;
@@ -99,11 +99,32 @@ Own own_messages(const client::Chat& chat, const json::object& variables, const 
     const json::value& content = messages[i].as_object().at("content");
     std::string text = text_of(tokenizer, message.token_ids);
     if (text.empty() || !content.is_string() || content.as_string() != text) continue;
-    own.marks.push_back(mark + std::to_string(own.messages.size()) + "X");
     own.messages.push_back(i);
     own.texts.push_back(std::move(text));
   }
   return own;
+}
+
+/// What marks begin with: nobody can guess it, and no text of the chat contains it.
+std::string new_mark(const json::object& variables) {
+  const std::string whole = json::serialize(variables);
+  for (;;) {
+    unsigned char random[16];
+    if (::getrandom(random, sizeof random, 0) != sizeof random) throw std::runtime_error("no random bytes");
+    std::string mark = "ELLMOWNIDS";
+    for (unsigned char byte : random) {
+      mark += "0123456789abcdef"[byte >> 4];
+      mark += "0123456789abcdef"[byte & 15];
+    }
+    mark += 'Z';  // the mark's number follows
+    if (whole.find(mark) == std::string::npos) return mark;
+  }
+}
+
+/// In linear time, whatever the texts.
+size_t find_from(std::string_view text, size_t from, std::string_view wanted) {
+  const void* found = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 /// A tokenizer may put a space in front of a text, or normalise it. Beside the model's own ids neither is wanted: such
@@ -139,36 +160,41 @@ std::optional<std::vector<uint32_t>> splice(const format::Tokenizer& tokenizer, 
 }  // namespace
 
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          std::span<const std::string> marks, std::span<const std::string> texts) {
-  std::vector<std::optional<size_t>> places(marks.size());
+                                          const Mark& mark, std::span<const std::string> texts) {
+  std::vector<std::optional<size_t>> places(texts.size());
   // The surroundings: what stands before each mark, and after the last one.
   std::vector<std::pair<size_t, std::string_view>> before;  // mark number, text in front of it
   size_t at = 0;
-  for (size_t i = 0; i < marks.size(); ++i) {
-    const size_t found = marked.find(marks[i]);
-    if (found == std::string::npos) continue;                                                // not printed
-    if (found < at || marked.find(marks[i], found + 1) != std::string::npos) return places;  // out of order, or twice
-    before.emplace_back(i, std::string_view(marked).substr(at, found - at));
-    at = found + marks[i].size();
+  for (;;) {
+    const size_t found = find_from(marked, at, mark.begin);
+    if (found == std::string::npos) break;
+    const char* const end = marked.data() + marked.size();
+    size_t number = 0;
+    const auto [after, error] = std::from_chars(marked.data() + found + mark.begin.size(), end, number);
+    if (error != std::errc() || number >= texts.size()) return places;
+    if (!std::string_view(after, end).starts_with(mark.end)) return places;
+    if (!before.empty() && number <= before.back().first) return places;  // out of order, or twice
+    before.emplace_back(number, std::string_view(marked).substr(at, found - at));
+    at = static_cast<size_t>(after - marked.data()) + mark.end.size();
   }
   const std::string_view tail = std::string_view(marked).substr(at);
   if (rendered.size() < tail.size() || !std::string_view(rendered).ends_with(tail)) return places;
   const size_t end = rendered.size() - tail.size();
-  std::vector<std::optional<size_t>> found(marks.size());
+  std::vector<std::optional<size_t>> found(texts.size());
   size_t here = 0;
   bool lost = false;  // the last place held another text
-  for (const auto& [mark, text] : before) {
+  for (const auto& [number, text] : before) {
     if (lost) {
-      here = text.empty() ? std::string::npos : rendered.find(text, here);
+      here = text.empty() ? std::string::npos : find_from(rendered, here, text);
       if (here == std::string::npos) return places;
     } else if (rendered.compare(here, text.size(), text) != 0) {
       return places;
     }
     here += text.size();
-    lost = rendered.compare(here, texts[mark].size(), texts[mark]) != 0;
+    lost = rendered.compare(here, texts[number].size(), texts[number]) != 0;
     if (lost) continue;
-    found[mark] = here;
-    here += texts[mark].size();
+    found[number] = here;
+    here += texts[number].size();
   }
   if (lost ? here > end : here != end) return places;
   return found;
@@ -185,10 +211,12 @@ std::vector<uint32_t> chat_prompt(const std::string& model_name, const model::Mo
   const Own own = own_messages(chat, variables, tokenizer);
   if (!own.messages.empty()) {
     json::array& messages = variables["messages"].as_array();
-    for (size_t i = 0; i < own.messages.size(); ++i) messages[own.messages[i]].as_object()["content"] = own.marks[i];
+    const Mark mark{new_mark(variables), "X"};
+    for (size_t i = 0; i < own.messages.size(); ++i)
+      messages[own.messages[i]].as_object()["content"] = mark.begin + std::to_string(i) + mark.end;
     try {
       ids = splice(tokenizer, rendered, chat, own,
-                   locate(rendered, chat_template.render(variables), own.marks, own.texts));
+                   locate(rendered, chat_template.render(variables), mark, own.texts));
     } catch (const format::TemplateError&) {
       // The template looks into the text: it is tokenized like any other.
     }

@@ -30,10 +30,15 @@ std::string render_template(const std::string& model_name, const model::Model& m
 /// Ids of a plain prompt or text.
 std::vector<uint32_t> text_prompt(const model::Model& model, const std::string& text);
 
-/// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each `marks[i]` replaced by something:
-/// where a mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same
-/// surroundings, its offset.
+/// What stands for text i in a rendering: begin, i in decimals, end.
+struct Mark {
+  std::string begin, end;
+};
+
+/// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each mark replaced by something: where a
+/// mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same surroundings, its
+/// offset. Linear in the lengths.
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          std::span<const std::string> marks, std::span<const std::string> texts);
+                                          const Mark& mark, std::span<const std::string> texts);
 
 }  // namespace ellm::daemon

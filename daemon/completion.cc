@@ -102,7 +102,7 @@ void Completion::start() {
 void Completion::cancel() {
   if (ended_) return;
   cancel_engine();
-  if (engine_id_) return;  // it answers
+  if (engine_id_ || running_) return;  // it answers; submitted() passes the cancel on
   finish(serve::Finish::cancelled, {});
 }
 
@@ -139,6 +139,7 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
 
   serve::EngineRequest request;
   request.model = loaded->name;
+  request.expected = loaded->model;
   request.tokens = std::move(tokens);
   request.sampling = params_of(sampling);
   request.want_logprobs = sampling.want_logprobs;

@@ -81,6 +81,7 @@ struct Engine::Impl : ModelQueue::Listener {
   void end(RequestId id, Sequence::Ending how);
   void loop();
   bool take(bool idle);
+  void hand_over();
   std::vector<std::shared_ptr<ModelQueue>> queues() const;
   void remove_marked();
 };
@@ -91,6 +92,7 @@ Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) cons
   const auto found = models.find(request.model);
   if (found == models.end() || found->second.removing) return Refusal::unknown_model;
   const Servable& servable = found->second.queue->servable();
+  if (request.expected && request.expected != servable.model) return Refusal::unknown_model;  // loaded anew meanwhile
   const uint64_t tokens = request.tokens.size();
   if (tokens == 0) return Refusal::empty;
   if (tokens + (request.score ? 0 : 1) > servable.context) return Refusal::too_long;
@@ -119,9 +121,14 @@ bool Engine::Impl::take(bool idle) {
   };
   if (idle) wake.wait(lock, [&] { return quit || ending_raised || !incoming.empty() || removing(); });
   ending_raised = false;
+  hand_over();
+  return !quit;
+}
+
+/// Under the mutex: what came in goes to its model's queue.
+void Engine::Impl::hand_over() {
   for (auto& sequence : incoming) models.at(sequence->request.model).queue->enqueue(std::move(sequence));
   incoming.clear();
-  return !quit;
 }
 
 std::vector<std::shared_ptr<ModelQueue>> Engine::Impl::queues() const {
@@ -135,6 +142,7 @@ void Engine::Impl::remove_marked() {
   std::vector<std::shared_ptr<ModelQueue>> gone;
   {
     std::lock_guard lock(mutex);
+    hand_over();  // what was submitted since take(), before the model was marked, ends with it
     for (const auto& [name, entry] : models) {
       if (entry.removing) gone.push_back(entry.queue);
     }

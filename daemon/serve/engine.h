@@ -48,6 +48,7 @@ struct RequestEvents {
 
 struct EngineRequest {
   std::string model;  // a loaded model's name
+  std::shared_ptr<const model::Model> expected;  // the tokens were made for it; null: any model of that name
   std::vector<uint32_t> tokens;
   model::SamplingParams sampling;
   bool want_logprobs = false;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
@@ -14,9 +15,7 @@ namespace {
 using Places = std::vector<std::optional<size_t>>;
 
 Places find(const std::string& rendered, const std::string& marked, std::vector<std::string> texts) {
-  std::vector<std::string> marks;
-  for (size_t i = 0; i < texts.size(); ++i) marks.push_back("<" + std::to_string(i) + ">");
-  return locate(rendered, marked, marks, texts);
+  return locate(rendered, marked, {"<", ">"}, texts);
 }
 
 TEST(Locate, TextsBetweenTheSameSurroundings) {
@@ -87,6 +86,37 @@ client::Chat chat_of(std::vector<client::ChatMessage> messages) {
   client::Chat chat;
   chat.messages = std::move(messages);
   return chat;
+}
+
+/// Much less than what a search that is quadratic in the text would take.
+constexpr auto kSoon = std::chrono::seconds(5);
+
+TEST(ChatPrompt, NoTextMakesItSlow) {
+  const tests::TempDir folder;
+  const auto model = chat_model(folder, kChatMl);
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text = "ELLMOWNIDS" + std::string(1 << 20, 'Z');
+  EXPECT_GT(chat_prompt("m", *model, chat_of({{"user", text, {}, ""}, {"assistant", "Hm", bytes("Hm"), ""}})).size(),
+            text.size());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
+}
+
+TEST(Locate, ManyMarksAndRepeatedTextsAreNoSlower) {
+  constexpr size_t kMany = 200'000;
+  std::string rendered, marked;
+  const std::vector<std::string> texts(kMany, "x");
+  for (size_t i = 0; i < kMany; ++i) {
+    rendered += "[x]";
+    marked += "[<" + std::to_string(i) + ">]";
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto places = locate(rendered, marked, {"<", ">"}, texts);
+  EXPECT_EQ(places.front(), 1u);
+  EXPECT_EQ(places.back(), rendered.size() - 2);
+  // What follows a changed text is looked for: in much that nearly is the same.
+  const std::string same(1 << 20, 'a');
+  EXPECT_EQ(find(same + same + "b!", "<0>" + same + "b!", {"c"}), Places(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
 }
 
 TEST(ChatPrompt, RendersAndTokenizes) {

@@ -134,6 +134,39 @@ TEST(EngineCancel, RemovingAModelEndsItsRequests) {
   ASSERT_TRUE(late.wait());
 }
 
+TEST(EngineCancel, RemovingAModelRightAfterSubmitting) {
+  Rig rig;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Answer> answers(3);
+    for (uint32_t i = 0; i < 3; ++i) rig.engine->submit(greedy(prompt_of(3, i), 400, answers[i]));
+    ASSERT_TRUE(rig.engine->remove_model("fake"));
+    for (auto& answer : answers) {
+      ASSERT_TRUE(answer.wait());
+      EXPECT_EQ(answer.finish, Finish::cancelled);
+    }
+    rig.engine->add_servable("fake", Fake{}.servable());
+  }
+}
+
+TEST(EngineCancel, AnotherModelOfTheSameNameIsRefused) {
+  Rig rig;
+  const int first = 0, second = 0;  // only the addresses matter
+  const auto model_at = [](const int& place) {
+    return std::shared_ptr<const model::Model>(std::shared_ptr<void>(), reinterpret_cast<const model::Model*>(&place));
+  };
+  ASSERT_TRUE(rig.engine->remove_model("fake"));
+  Servable servable = Fake{}.servable();
+  servable.model = model_at(second);
+  rig.engine->add_servable("fake", std::move(servable));
+  Answer answer;
+  auto request = greedy(prompt_of(3, 0), 3, answer);
+  request.expected = model_at(first);
+  EXPECT_EQ(rig.engine->submit(request).refusal, Refusal::unknown_model);
+  request.expected = model_at(second);
+  EXPECT_EQ(rig.engine->submit(request).refusal, Refusal::none);
+  ASSERT_TRUE(answer.wait());
+}
+
 TEST(EngineCancel, DrainWaitsForWhatRuns) {
   Rig rig;
   rig.script->close();
