@@ -24,7 +24,11 @@ struct Loop::Impl {
       timer.expires_after(period);
       timer.async_wait([self = shared_from_this()](error_code error) {
         if (error) return;
-        self->work();
+        try {
+          self->work();
+        } catch (const std::exception& e) {
+          log(Priority::error, std::string("in the I/O thread: ") + e.what());
+        }
         self->arm();
       });
     }

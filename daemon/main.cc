@@ -67,6 +67,9 @@ int serve(const Options& options) {
   Lifecycle lifecycle(services, server, listener);
   lifecycle.begin();
   loop.run();
+  // Nobody listens to signals any more: one that comes while a load is waited for ends the daemon.
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   pool.stop();  // what it would post has nowhere to go
   log(Priority::notice, "ended");
   return EX_OK;

@@ -41,7 +41,11 @@ struct Server::Impl : std::enable_shared_from_this<Impl> {
       if (error == asio::error::operation_aborted || !self->acceptor.is_open()) return;
       if (error) return self->wait_and_accept(error);
       self->complained = false;
-      self->admit(std::move(socket));
+      try {
+        self->admit(std::move(socket));
+      } catch (const std::exception& e) {
+        log(Priority::error, std::string("a connection is refused: ") + e.what());
+      }
       self->accept();
     });
   }
@@ -62,7 +66,7 @@ struct Server::Impl : std::enable_shared_from_this<Impl> {
     Charge charge = Charge::take(holdings, &Holdings::connections, 1, limits.connections_per_user);
     if (!charge) return refuse(socket, "this user has too many connections");
     if (sessions.size() >= limits.connections) return refuse(socket, "there are too many connections");
-    const auto session = start_session(services, socket.release(), peer, std::move(holdings), std::move(charge),
+    const auto session = start_session(services, std::move(socket), peer, std::move(holdings), std::move(charge),
                                        [weak = weak_from_this()](Session* ended) {
                                          if (const auto self = weak.lock()) self->ended(ended);
                                        });

@@ -28,10 +28,10 @@ constexpr auto kFlushTime = std::chrono::seconds(2);
 
 class SocketSession : public Session, public std::enable_shared_from_this<SocketSession> {
  public:
-  SocketSession(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings, Charge connection,
-                std::function<void(Session*)> ended)
+  SocketSession(Services& services, stream_protocol::socket socket, const Peer& peer,
+                std::shared_ptr<Holdings> holdings, Charge connection, std::function<void(Session*)> ended)
       : services_(services),
-        socket_(services.loop.context(), stream_protocol(), fd),
+        socket_(std::move(socket)),
         flush_timer_(services.loop.context()),
         stall_timer_(services.loop.context()),
         peer_(peer),
@@ -265,10 +265,11 @@ void SocketSession::close() {
 
 }  // namespace
 
-std::shared_ptr<Session> start_session(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings,
-                                       Charge connection, std::function<void(Session*)> ended) {
-  auto session =
-      std::make_shared<SocketSession>(services, fd, peer, std::move(holdings), std::move(connection), std::move(ended));
+std::shared_ptr<Session> start_session(Services& services, stream_protocol::socket socket, const Peer& peer,
+                                       std::shared_ptr<Holdings> holdings, Charge connection,
+                                       std::function<void(Session*)> ended) {
+  auto session = std::make_shared<SocketSession>(services, std::move(socket), peer, std::move(holdings),
+                                                 std::move(connection), std::move(ended));
   session->start();
   return session;
 }
