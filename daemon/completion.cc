@@ -153,7 +153,12 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   request.events = events();
   const auto [refusal, id] = services_.engine.submit(std::move(request));
   if (refusal != serve::Refusal::none) return failure_of(refusal, prompt_tokens, *loaded, request_.score);
-  services_.loop.post([self = shared_from_this(), id = id] { self->submitted(id); });
+  try {
+    services_.loop.post([self = shared_from_this(), id = id] { self->submitted(id); });
+  } catch (...) {
+    services_.engine.cancel(id);  // nobody will know its number
+    throw;
+  }
   return std::nullopt;
 }
 
@@ -163,7 +168,7 @@ template <class F>
 void Completion::leave(F&& change) {
   std::lock_guard lock(inbox_mutex_);
   change(inbox_);
-  if (std::exchange(posted_, true)) return;
+  if (posted_) return;
   services_.loop.post([self = shared_from_this()] {
     try {
       self->collect();
@@ -172,6 +177,7 @@ void Completion::leave(F&& change) {
       self->cancel_engine();
     }
   });
+  posted_ = true;
 }
 
 serve::RequestEvents Completion::events() {

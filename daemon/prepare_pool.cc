@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/log.h"
+
 namespace ellm::daemon {
 
 struct PreparePool::Impl {
@@ -24,7 +26,11 @@ struct PreparePool::Impl {
       auto job = std::move(jobs.front());
       jobs.pop_front();
       lock.unlock();
-      job();
+      try {
+        job();
+      } catch (const std::exception& e) {
+        log(Priority::error, std::string("in the preparation pool: ") + e.what());
+      }
       job = nullptr;  // what it holds is freed outside the lock
       lock.lock();
     }

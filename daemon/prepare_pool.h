@@ -11,7 +11,7 @@ class PreparePool {
   ~PreparePool();  // finishes what runs, drops what waits
   PreparePool(const PreparePool&) = delete;
 
-  /// Any thread. Jobs run in the order in which they came and must not throw.
+  /// Any thread. Jobs run in the order in which they came; what they throw is logged, and the rest goes on.
   void submit(std::function<void()> job);
   /// Drops what waits, refuses more and waits for what runs.
   void stop();

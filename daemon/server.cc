@@ -66,7 +66,7 @@ struct Server::Impl : std::enable_shared_from_this<Impl> {
     Charge charge = Charge::take(holdings, &Holdings::connections, 1, limits.connections_per_user);
     if (!charge) return refuse(socket, "this user has too many connections");
     if (sessions.size() >= limits.connections) return refuse(socket, "there are too many connections");
-    const auto session = start_session(services, std::move(socket), peer, std::move(holdings), std::move(charge),
+    const auto session = start_session(services, socket.release(), peer, std::move(holdings), std::move(charge),
                                        [weak = weak_from_this()](Session* ended) {
                                          if (const auto self = weak.lock()) self->ended(ended);
                                        });

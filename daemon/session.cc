@@ -2,6 +2,8 @@
 // disconnected after a while, so that nobody else pays for it.
 #include "daemon/session.h"
 
+#include <unistd.h>
+
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -265,9 +267,15 @@ void SocketSession::close() {
 
 }  // namespace
 
-std::shared_ptr<Session> start_session(Services& services, stream_protocol::socket socket, const Peer& peer,
-                                       std::shared_ptr<Holdings> holdings, Charge connection,
-                                       std::function<void(Session*)> ended) {
+std::shared_ptr<Session> start_session(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings,
+                                       Charge connection, std::function<void(Session*)> ended) {
+  stream_protocol::socket socket(services.loop.context());
+  error_code error;
+  socket.assign(stream_protocol(), fd, error);
+  if (error) {
+    ::close(fd);
+    throw boost::system::system_error(error);
+  }
   auto session = std::make_shared<SocketSession>(services, std::move(socket), peer, std::move(holdings),
                                                  std::move(connection), std::move(ended));
   session->start();

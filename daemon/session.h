@@ -1,6 +1,5 @@
 // One connection's bytes: frames in, within limits, and a bounded queue of frames out. I/O thread.
 #pragma once
-#include <boost/asio/local/stream_protocol.hpp>
 #include <functional>
 #include <memory>
 
@@ -17,9 +16,8 @@ class Session {
   virtual void finish() = 0;
 };
 
-/// Takes over a connected socket of the loop's context. `ended` is called once, last; not from within start_session.
-std::shared_ptr<Session> start_session(Services& services, boost::asio::local::stream_protocol::socket socket,
-                                       const Peer& peer, std::shared_ptr<Holdings> holdings, Charge connection,
-                                       std::function<void(Session*)> ended);
+/// Takes over a connected socket, also when it throws. `ended` is called once, last; not from within start_session.
+std::shared_ptr<Session> start_session(Services& services, int fd, const Peer& peer, std::shared_ptr<Holdings> holdings,
+                                       Charge connection, std::function<void(Session*)> ended);
 
 }  // namespace ellm::daemon

@@ -36,6 +36,15 @@ void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint
   for (uint32_t i = 0; i < count; ++i) top.emplace_back(ids[i], logits[ids[i]] - total);
 }
 
+/// An owner that cannot take the last word must not end the engine, which serves the others.
+template <class F>
+void tell(F&& last_word) noexcept {
+  try {
+    last_word();
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 /// Of one row of logits: the drawn token, or the log-probability of the token that follows in the text and the best
@@ -185,8 +194,14 @@ std::vector<ModelQueue::Drawn> ModelQueue::draw(const std::vector<Piece>& pieces
 }
 
 void ModelQueue::step() {
-  std::vector<Piece> pieces = plan();
-  allocate_pages(pieces);
+  std::vector<Piece> pieces;
+  try {
+    pieces = plan();
+    allocate_pages(pieces);
+  } catch (const std::exception& e) {
+    for (const auto& sequence : running_) fail(*sequence, e.what());
+    return drop_ended();
+  }
   if (pieces.empty()) return drop_ended();
   size_t logits_rows = 0;
   for (Piece& piece : pieces) {
@@ -292,7 +307,7 @@ void ModelQueue::finish(Sequence& s, Finish finish) {
   const RequestEvents events = std::move(s.request.events);
   s.request.events = {};
   s.ended = true;
-  if (events.on_done) events.on_done(finish, stats);
+  tell([&] { if (events.on_done) events.on_done(finish, stats); });
 }
 
 void ModelQueue::fail(Sequence& s, const std::string& why) {
@@ -301,7 +316,7 @@ void ModelQueue::fail(Sequence& s, const std::string& why) {
   const RequestEvents events = std::move(s.request.events);
   s.request.events = {};
   s.ended = true;
-  if (events.on_failed) events.on_failed(why);
+  tell([&] { if (events.on_failed) events.on_failed(why); });
 }
 
 void ModelQueue::drop_ended() {

@@ -59,6 +59,23 @@ TEST(Engine, EndsAtTheContext) {
   ASSERT_TRUE(answer.wait());
 }
 
+TEST(Engine, AnOwnerThatThrowsHarmsNobodyElse) {
+  Rig rig;
+  Answer bad, good;
+  auto request = greedy(prompt_of(3, 0), 5, bad);
+  request.events.on_token = [](const auto&) { throw std::runtime_error("no"); };
+  request.events.on_failed = [](const std::string&) { throw std::runtime_error("no"); };
+  rig.engine->submit(std::move(request));
+  request = greedy(prompt_of(3, 1), 5, bad);
+  request.events.on_done = [](Finish, const RequestStats&) { throw std::runtime_error("no"); };
+  rig.engine->submit(std::move(request));
+  rig.engine->submit(greedy(prompt_of(3, 2), 9, good));
+  ASSERT_TRUE(good.wait());
+  EXPECT_EQ(good.tokens, alone(prompt_of(3, 2), 9, true));
+  EXPECT_TRUE(rig.engine->drain(10'000));
+  EXPECT_EQ(rig.free(), rig.pages);
+}
+
 TEST(Engine, RefusesWhatItCannotServe) {
   Rig rig;
   Answer answer;
