@@ -142,7 +142,8 @@ TEST(EngineCancel, RemovingAModelRightAfterSubmitting) {
     ASSERT_TRUE(rig.engine->remove_model("fake"));
     for (auto& answer : answers) {
       ASSERT_TRUE(answer.wait());
-      EXPECT_EQ(answer.finish, Finish::cancelled);
+      EXPECT_EQ(answer.failure, std::nullopt);  // it may have been done by then
+      EXPECT_EQ(answer.ends, 1);
     }
     rig.engine->add_servable("fake", Fake{}.servable());
   }
