@@ -1,14 +1,17 @@
 # ellm_room(NAME SOURCES … LINKS …): a static library ellm_NAME with the house's warnings.
 # ellm_program(NAME SOURCES … LINKS …): an installed executable.
 # Link lines repeat the include table of HACKING.md.
-add_library(ellm_options INTERFACE)
-target_include_directories(ellm_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(ellm_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
+add_library(ellm_base INTERFACE)
+target_include_directories(ellm_base INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(ellm_base INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # std::stable_sort of libstdc++ 12 calls a function that clang then reports as deprecated.
-  target_compile_options(ellm_options INTERFACE -Wno-deprecated-declarations)
+  target_compile_options(ellm_base INTERFACE -Wno-deprecated-declarations)
 endif()
-target_compile_definitions(ellm_options INTERFACE ELLM_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(ellm_base INTERFACE ELLM_VERSION="${PROJECT_VERSION}")
+# ellm_base with the sanitizers of the preset: for all but the kernel levels.
+add_library(ellm_options INTERFACE)
+target_link_libraries(ellm_options INTERFACE ellm_base)
 if(ELLM_SANITIZE)
   target_compile_options(ellm_options INTERFACE -fsanitize=${ELLM_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(ellm_options INTERFACE -fsanitize=${ELLM_SANITIZE})
