@@ -24,8 +24,9 @@ void select_best(std::span<const float> values, size_t count, std::vector<std::p
     out.emplace_back(std::isnan(values[i]) ? -std::numeric_limits<float>::infinity() : values[i], i);
   }
   count = std::min(count, out.size());
-  std::partial_sort(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), better);
+  std::ranges::nth_element(out, out.begin() + static_cast<std::ptrdiff_t>(count), better);
   out.resize(count);
+  std::ranges::sort(out, better);
 }
 
 /// All values of at least `floor`, best first.
@@ -93,8 +94,9 @@ uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is sorted
   // down to a threshold that falls until the prefix is known to be complete.
   const float u = uniform_draw(params_.seed, params_.sample_index, position);
-  if (params_.top_k > 0 || params_.min_p > 0) {
-    if (params_.top_k > 0) {
+  const bool top_k = params_.top_k > 0 && params_.top_k < logits.size();
+  if (top_k || params_.min_p > 0) {
+    if (top_k) {
       select_best(scaled_, params_.top_k, candidates_);
     } else {
       select_above(scaled_, std::log(params_.min_p) - 0.01f, candidates_);
