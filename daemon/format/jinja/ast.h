@@ -227,6 +227,8 @@ struct ContinueStmt : StmtOf<StmtKind::next> {};
 
 /// A parsed template.
 class Template {
+  std::vector<std::unique_ptr<Str>> strings_;   // first, so that it dies last: names and nodes look into it to the end
+
  public:
   Body body;
   std::vector<Value> names;             // NameId to its text
@@ -249,7 +251,6 @@ class Template {
 
  private:
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Str>> strings_;
   std::unordered_map<std::string, NameId> ids_;
 };
 
