@@ -315,6 +315,8 @@ void Completion::send(const client::Message& message) {
 
 void Completion::last(const client::Message& message) {
   ended_ = true;
+  // The message, and what it is charged for, goes before the answer does; but the pool may have a cancelled one yet.
+  if (running_ || !cancelled_) request_.prompt = nullptr;
   if (const auto conversation = conversation_.lock()) conversation->finish(request_.id, message);
 }
 

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <atomic>
+
 #include "client/utf8.h"
 #include "daemon/chat_prompt.h"
 #include "daemon/completion.h"
@@ -16,11 +18,13 @@ using client::ErrorCode;
 constexpr uint32_t kBusyRetryMs = 200;
 constexpr size_t kLongestName = 4096;
 
-/// A request with one reply, worked on in the pool: cancelling it is forgetting it.
+/// A request with one reply, worked on in the pool: cancelling it is forgetting it. Work that has not begun is left out.
 class SimpleJob : public Job {
  public:
   SimpleJob(std::weak_ptr<Conversation> conversation, uint32_t id) : conversation_(std::move(conversation)), id_(id) {}
+  bool cancelled() const { return cancelled_; }  // any thread
   void cancel() override {
+    cancelled_ = true;
     if (const auto conversation = conversation_.lock()) {
       conversation->finish(id_, client::Error{id_, ErrorCode::cancelled, "the request was cancelled", 0});
     }
@@ -29,6 +33,7 @@ class SimpleJob : public Job {
  private:
   std::weak_ptr<Conversation> conversation_;
   uint32_t id_;
+  std::atomic<bool> cancelled_{false};
 };
 
 client::Error to_error(uint32_t id, const Failure& failure) {
@@ -123,13 +128,13 @@ void Conversation::refuse(ErrorCode code, const std::string& why) {
 void Conversation::close() {
   if (std::exchange(closed_, true)) return;
   const auto gone = std::exchange(in_flight_, {});
-  for (auto& [id, request] : gone) request.job->cancel();
+  for (auto& [id, job] : gone) job->cancel();
   services_.leave(gone.size());
 }
 
 void Conversation::cancel_all() {
   std::vector<std::shared_ptr<Job>> jobs;  // cancelling takes them out of the map
-  for (auto& [id, request] : in_flight_) jobs.push_back(request.job);
+  for (auto& [id, job] : in_flight_) jobs.push_back(job);
   for (auto& job : jobs) job->cancel();
 }
 
@@ -146,7 +151,7 @@ void Conversation::finish_frame(uint32_t id, std::string frame) {
   if (closed_) return;
   const auto found = in_flight_.find(id);
   if (found == in_flight_.end()) return;  // cancelled meanwhile
-  const InFlight kept = std::move(found->second);
+  const std::shared_ptr<Job> kept = std::move(found->second);
   in_flight_.erase(found);
   send_(std::move(frame));
   services_.leave(1);
@@ -158,8 +163,8 @@ void Conversation::error(uint32_t id, ErrorCode code, const std::string& message
 
 // ---- requests in general --------------------------------------------------------------------------------------------
 
-/// Limits and sense of a new request; says why it is refused.
-bool Conversation::admit(uint32_t id) {
+/// Limits and sense of a new request, and what it is charged for; says why it is refused.
+std::optional<Conversation::Charges> Conversation::admit(uint32_t id) {
   const auto& limits = services_.config.limits;
   if (id == 0) {
     refuse(ErrorCode::bad_request, "id is 0; a request's id is 1 or more");
@@ -173,69 +178,70 @@ bool Conversation::admit(uint32_t id) {
           "this connection has " + std::to_string(in_flight_.size()) + " unfinished requests, the limit", kBusyRetryMs);
   } else if (!arriving_) {
     error(id, ErrorCode::busy, "this user's unfinished requests hold too many bytes", kBusyRetryMs);
+  } else if (Charge request = Charge::take(holdings_, &Holdings::requests, 1, limits.requests_per_user); !request) {
+    error(id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
   } else {
-    return true;
+    return Charges{std::move(request), std::move(arriving_)};
   }
-  return false;
+  return std::nullopt;
 }
 
-Conversation::InFlight& Conversation::add(uint32_t id, std::shared_ptr<Job> job) {
+void Conversation::add(uint32_t id, std::shared_ptr<Job> job) {
+  in_flight_[id] = std::move(job);
   ++services_.in_flight;
-  InFlight& request = in_flight_[id];
-  request.job = std::move(job);
-  request.bytes = std::move(arriving_);
-  return request;
-}
-
-/// Charges a request to the user; says so where the limit is reached.
-static Charge charge_request(Services& services, const std::shared_ptr<Holdings>& holdings) {
-  return Charge::take(holdings, &Holdings::requests, 1, services.config.limits.requests_per_user);
 }
 
 template <class Request>
 void Conversation::complete(Request&& r, const char* kind) {
-  if (!admit(r.id)) return;
-  Charge charge = charge_request(services_, holdings_);
-  if (!charge) return error(r.id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
+  auto charges = admit(r.id);
+  if (!charges) return;
+  if constexpr (requires { r.sampling; }) {
+    if (auto fault = size_fault(r.sampling)) return error(r.id, ErrorCode::bad_request, *fault);
+  }
   CompletionRequest request;
   request.id = r.id;
   request.model = r.model;
   request.kind = kind;
   if constexpr (requires { r.sampling; }) {
-    request.sampling = r.sampling;
+    request.sampling = std::move(r.sampling);
     request.continues_text = std::is_same_v<Request, client::Chat>;
   } else {
     request.score = true;
     request.score_top = r.top;
   }
   const uint32_t id = r.id;
-  auto message = std::make_shared<Request>(std::move(r));
-  request.prompt = [message](const LoadedModel& loaded) { return prompt_of(*message, loaded); };
+  const auto paid = std::make_shared<Paid<Request>>(std::move(r), std::move(*charges));
+  request.prompt = [paid](const LoadedModel& loaded) { return prompt_of(paid->message, loaded); };
   auto completion = std::make_shared<Completion>(services_, peer_, weak_from_this(), std::move(request));
-  add(id, completion).request = std::move(charge);
+  add(id, completion);
   completion->start();
 }
 
 /// A request with one reply that needs a model: `work` makes it, in the pool.
 template <class Request, class Work>
 void Conversation::with_model(Request&& r, Work work) {
-  if (!admit(r.id)) return;
-  Charge charge = charge_request(services_, holdings_);
-  if (!charge) return error(r.id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
+  auto charges = admit(r.id);
+  if (!charges) return;
   const uint32_t id = r.id;
-  add(id, std::make_shared<SimpleJob>(weak_from_this(), id)).request = std::move(charge);
-  auto message = std::make_shared<Request>(std::move(r));
+  const auto job = std::make_shared<SimpleJob>(weak_from_this(), id);
+  add(id, job);
+  const auto paid = std::make_shared<Paid<Request>>(std::move(r), std::move(*charges));
   services_.registry.resolve(
-      message->model, [self = shared_from_this(), id, message, work](const Registry::Resolved& model) {
+      paid->message.model, [self = shared_from_this(), id, job, paid, work](const Registry::Resolved& model) {
+        if (job->cancelled()) return;
         if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
         const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
-        self->services_.pool.submit([self, id, message, work, loaded] {
+        self->services_.pool.submit([self, id, job, paid, work, loaded]() mutable {
+          if (job->cancelled()) return;
           std::string frame = frame_of(id, [&]() -> client::Message {
-            check_text(text_fault(*message));
-            return work(*message, *loaded);
+            check_text(text_fault(paid->message));
+            return work(paid->message, *loaded);
           });
-          self->services_.loop.post(
-              [self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
+          // What was paid for goes before the answer does: the next request may come at once.
+          self->services_.loop.post([self, id, paid = std::move(paid), frame = std::move(frame)]() mutable {
+            paid.reset();
+            self->finish_frame(id, std::move(frame));
+          });
         });
       });
 }
@@ -280,7 +286,7 @@ void Conversation::on(client::Cancel&& request) {
     return error(request.id, ErrorCode::no_such_request,
                  "no request with id " + std::to_string(request.target) + " is in flight on this connection");
   }
-  const auto job = found->second.job;  // cancelling may take it out of the map
+  const auto job = found->second;  // cancelling may take it out of the map
   send(client::Ok{request.id});
   job->cancel();
 }
@@ -315,7 +321,8 @@ void Conversation::on(client::Status&& request) {
 
 void Conversation::on(client::Models&& request) {
   const uint32_t id = request.id;
-  if (!admit(id)) return;
+  auto charges = admit(id);
+  if (!charges) return;
   if (request.action != client::ModelsAction::list && !peer_.admin) {
     const std::string& group = services_.config.admin_group;
     return error(id, ErrorCode::bad_request,
@@ -327,7 +334,8 @@ void Conversation::on(client::Models&& request) {
   }
   add(id, std::make_shared<SimpleJob>(weak_from_this(), id));
   const auto self = shared_from_this();
-  const auto answer = [self, id](std::vector<client::ModelInfo> infos) {
+  const auto paid = std::make_shared<Charges>(std::move(*charges));
+  const auto answer = [self, id, paid](std::vector<client::ModelInfo> infos) {
     self->finish(id, client::ModelsReply{id, std::move(infos)});
   };
   switch (request.action) {

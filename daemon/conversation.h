@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -27,7 +28,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   Conversation(Services& services, const Peer& peer, std::shared_ptr<Holdings> holdings,
                std::function<void(std::string)> send);
 
-  /// A frame that arrived; `bytes` pays for it as long as its request lives. False: the connection is to be closed.
+  /// A frame that arrived; `bytes` pays for it as long as its message is anywhere. False: the connection is to be closed.
   bool receive(Decoded decoded, Charge bytes);
   /// A frame that cannot be read at all.
   void refuse(client::ErrorCode code, const std::string& why);
@@ -42,9 +43,15 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void finish_frame(uint32_t id, std::string frame);
 
  private:
-  struct InFlight {
-    std::shared_ptr<Job> job;
+  /// What a request holds of its user's shares. It goes with the message, through queues and pools, and not with the
+  /// answer: a cancelled request pays until nobody has its message any more.
+  struct Charges {
     Charge request, bytes;
+  };
+  template <class Request>
+  struct Paid {
+    Request message;
+    Charges charges;
   };
 
   // One handler per request; the replies that only a client receives share one. A new message without one does not
@@ -67,8 +74,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   }
 
   void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
-  bool admit(uint32_t id);
-  InFlight& add(uint32_t id, std::shared_ptr<Job> job);
+  std::optional<Charges> admit(uint32_t id);
+  void add(uint32_t id, std::shared_ptr<Job> job);
   template <class Request>
   void complete(Request&& request, const char* kind);
   template <class Request, class Work>
@@ -80,7 +87,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   std::function<void(std::string)> send_;
   bool greeted_ = false, closing_ = false, closed_ = false;
   Charge arriving_;  // of the frame that is being handled
-  std::map<uint32_t, InFlight> in_flight_;
+  std::map<uint32_t, std::shared_ptr<Job>> in_flight_;
 };
 
 }  // namespace ellm::daemon

@@ -283,9 +283,9 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
   }
   found->second.state = State::unloading;
-  pool_.submit([this, &engine = engine_, &loop = loop_, name, done = std::move(done)] {
+  pool_.submit([this, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
     engine.remove_model(name);
-    loop.post([this, name, done] {
+    loop.post([this, name, done = std::move(done)] {
       entries_.erase(name);
       log(Priority::notice, "unloaded " + name);
       done(std::nullopt);

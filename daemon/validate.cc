@@ -31,24 +31,15 @@ std::optional<std::string> too_many(const std::string& field, size_t value, size
 }
 
 std::optional<std::string> stop_fault(const std::vector<std::string>& stops) {
-  if (stops.size() > kMostStops) {
-    return "stop has " + std::to_string(stops.size()) + " strings; allowed are " + std::to_string(kMostStops);
-  }
   for (size_t i = 0; i < stops.size(); ++i) {
     const std::string field = "stop[" + std::to_string(i) + "]";
     if (stops[i].empty()) return field + " is empty";
-    if (stops[i].size() > kLongestStop) {
-      return field + " has " + std::to_string(stops[i].size()) + " bytes; allowed are " + std::to_string(kLongestStop);
-    }
     if (auto fault = utf8_fault(field, stops[i])) return fault;
   }
   return std::nullopt;
 }
 
 std::optional<std::string> bias_fault(const std::vector<std::pair<uint32_t, float>>& biases, uint32_t vocabulary) {
-  if (biases.size() > kMostBiases) {
-    return "logit_bias has " + std::to_string(biases.size()) + " entries; allowed are " + std::to_string(kMostBiases);
-  }
   for (const auto& [token, bias] : biases) {
     const std::string field = "logit_bias of token " + std::to_string(token);
     if (auto fault = outside(field.c_str(), bias, -100, 100)) return fault;
@@ -69,13 +60,27 @@ std::optional<std::string> first(Checks&&... checks) {
 
 }  // namespace
 
+std::optional<std::string> size_fault(const client::Sampling& s) {
+  if (s.stop.size() > kMostStops)
+    return "stop has " + std::to_string(s.stop.size()) + " strings; allowed are " + std::to_string(kMostStops);
+  for (size_t i = 0; i < s.stop.size(); ++i) {
+    if (s.stop[i].size() <= kLongestStop) continue;
+    return "stop[" + std::to_string(i) + "] has " + std::to_string(s.stop[i].size()) + " bytes; allowed are " +
+           std::to_string(kLongestStop);
+  }
+  if (s.logit_bias.size() <= kMostBiases) return std::nullopt;
+  return "logit_bias has " + std::to_string(s.logit_bias.size()) + " entries; allowed are " +
+         std::to_string(kMostBiases);
+}
+
 std::optional<std::string> fault_of(const client::Sampling& s, uint32_t vocabulary) {
   return first([&] { return outside("temperature", s.temperature, 0, 100); },
                [&] { return outside("top_p", s.top_p, 0, 1, false); }, [&] { return outside("min_p", s.min_p, 0, 1); },
                [&] { return outside("repetition_penalty", s.repetition_penalty, 0, 100, false); },
                [&] { return outside("presence_penalty", s.presence_penalty, -100, 100); },
                [&] { return outside("frequency_penalty", s.frequency_penalty, -100, 100); },
-               [&] { return too_many("logprobs", s.logprobs, kMostLogprobs); }, [&] { return stop_fault(s.stop); },
+               [&] { return too_many("logprobs", s.logprobs, kMostLogprobs); }, [&] { return size_fault(s); },
+               [&] { return stop_fault(s.stop); },
                [&] { return bias_fault(s.logit_bias, vocabulary); });
 }
 

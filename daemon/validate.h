@@ -10,6 +10,9 @@ namespace ellm::daemon {
 /// Empty optional: nothing. `vocabulary` 0: not known yet, ids of logit_bias are not checked.
 std::optional<std::string> fault_of(const client::Sampling& sampling, uint32_t vocabulary);
 
+/// Lists of more entries than are allowed, or longer ones: cheap, before anything is copied.
+std::optional<std::string> size_fault(const client::Sampling& sampling);
+
 /// "FIELD: invalid UTF-8 at byte 17"
 std::optional<std::string> utf8_fault(const std::string& field, const std::string& text);
 
