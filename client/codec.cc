@@ -140,7 +140,10 @@ struct PathedError : MalformedBody {
 
 class Decoder {
  public:
-  explicit Decoder(std::string_view body) : reader_(body), budget_(kBudgetFloor + kBudgetPerByte * body.size()) {}
+  explicit Decoder(std::string_view body) : reader_(body), body_bytes_(body.size()) {}
+
+  /// How much memory a message's lists may take beyond the floor, for each of its bytes.
+  void allow(size_t per_byte) { budget_ = kBudgetFloor + per_byte * body_bytes_; }
 
   MsgpackReader& reader() { return reader_; }
 
@@ -174,8 +177,8 @@ class Decoder {
 
  private:
   // A list's elements may take more memory than their bytes (an empty string: 32 to 1). All of a message's lists
-  // together may take this much, which no message that makes sense comes near.
-  static constexpr size_t kBudgetFloor = 64 << 10, kBudgetPerByte = 16;
+  // together may take a budget, which no message that makes sense comes near.
+  static constexpr size_t kBudgetFloor = 64 << 10;
 
   template <class T>
   void read_value(T& value, const Path& path) {
@@ -219,11 +222,15 @@ class Decoder {
   }
 
   MsgpackReader reader_;
-  size_t budget_;
+  size_t body_bytes_, budget_ = kBudgetFloor;
 };
 
 template <class M>
 std::variant<Message, DecodeFailure> decode_as(Decoder& decoder, uint32_t present) {
+  // A request's bytes are what its user is charged for; ids take four times as much at most. A reply's short pieces of
+  // text may take more.
+  constexpr size_t kRequestPerByte = 4, kReplyPerByte = 16;
+  decoder.allow(M::kTag < 32 ? kRequestPerByte : kReplyPerByte);
   M message;
   Path root{nullptr, M::kName};
   auto failure = [&](const std::string& what) {

@@ -137,6 +137,10 @@ bool SocketSession::pay_for(size_t more) {
 asio::awaitable<bool> SocketSession::take_frame(size_t length) {
   in_charge_ = Charge();
   Charge bytes = Charge::take(holdings_, &Holdings::bytes, length, services_.config.limits.bytes_per_user.value);
+  if (!bytes && length > kInlineDecodeBytes) {  // not decoded to find its id: that takes memory which nobody pays for
+    conversation_->refuse(client::ErrorCode::busy, "this user's messages hold too many bytes; try again later");
+    co_return false;
+  }
   const size_t begin = in_at_ + kHeaderBytes;
   if (length <= kInlineDecodeBytes) {
     in_at_ = begin + length;

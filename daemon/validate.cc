@@ -9,7 +9,7 @@
 namespace ellm::daemon {
 namespace {
 
-constexpr size_t kMostStops = 64, kLongestStop = 1024, kMostBiases = 65536;
+constexpr size_t kMostStops = 64, kLongestStop = 1024, kMostBiases = 65536, kMostMessages = 65536;
 
 std::string print(double value) {
   char text[40];
@@ -95,6 +95,10 @@ std::optional<std::string> text_fault(const client::Generate& r) {
 }
 
 std::optional<std::string> text_fault(const client::Chat& r) {
+  if (r.messages.size() > kMostMessages) {
+    return "messages: there are " + std::to_string(r.messages.size()) + "; allowed are " +
+           std::to_string(kMostMessages);
+  }
   for (size_t i = 0; i < r.messages.size(); ++i) {
     const std::string field = "messages[" + std::to_string(i) + "].";
     const auto& m = r.messages[i];

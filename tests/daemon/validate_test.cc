@@ -62,6 +62,20 @@ TEST(Validate, EveryFieldIsNamedWithValueAndRange) {
   EXPECT_EQ(fault_of(s, 100), "logit_bias of token 1 is -inf; allowed is -100 to 100");
 }
 
+TEST(Validate, ListsHaveLimits) {
+  client::Chat chat;
+  chat.messages.resize(65536);
+  EXPECT_EQ(text_fault(chat), std::nullopt);
+  chat.messages.resize(65537);
+  EXPECT_EQ(text_fault(chat), "messages: there are 65537; allowed are 65536");
+  client::Sampling sampling;
+  sampling.stop.resize(65, "x");
+  EXPECT_EQ(size_fault(sampling), "stop has 65 strings; allowed are 64");
+  EXPECT_EQ(fault_of(sampling, 0), size_fault(sampling));
+  sampling.stop = {"x", std::string(1025, 'x')};
+  EXPECT_EQ(size_fault(sampling), "stop[1] has 1025 bytes; allowed are 1024");
+}
+
 TEST(Validate, TextsNameFieldAndByte) {
   client::Chat chat;
   chat.messages = {{"user", "good", {}, ""}, {"assistant", "b\xc3(", {}, ""}};
