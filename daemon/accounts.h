@@ -45,6 +45,7 @@ class Charge {
     amount_ += amount;
     return true;
   }
+  uint64_t amount() const { return amount_; }
   explicit operator bool() const { return holdings_ != nullptr; }
 
  private:

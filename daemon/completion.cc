@@ -95,7 +95,7 @@ void Completion::start() {
     if (self->ended_) return;
     if (const auto* failure = std::get_if<Failure>(&resolved)) return self->fail(*failure);
     const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(resolved);
-    self->services_.pool.submit([self, loaded] { self->prepare(loaded); });
+    self->services_.pool.submit([self, loaded] { self->prepare(loaded); }, self->request_.weight);
   });
 }
 

@@ -21,6 +21,7 @@ struct CompletionRequest {
   client::Sampling sampling;
   bool score = false, continues_text = true;
   uint32_t score_top = 0;
+  PreparePool::Weight weight = PreparePool::Weight::light;
   /// In the pool; throws PromptError.
   std::function<std::vector<uint32_t>(const LoadedModel&)> prompt;
 };

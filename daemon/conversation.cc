@@ -209,6 +209,7 @@ void Conversation::complete(Request&& r, const char* kind) {
     request.score = true;
     request.score_top = r.top;
   }
+  request.weight = PreparePool::weight_of(charges->bytes.amount());
   const uint32_t id = r.id;
   const auto paid = std::make_shared<Paid<Request>>(std::move(r), std::move(*charges));
   request.prompt = [paid](const LoadedModel& loaded) { return prompt_of(paid->message, loaded); };
@@ -231,7 +232,8 @@ void Conversation::with_model(Request&& r, Work work) {
         if (job->cancelled()) return;
         if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
         const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
-        self->services_.pool.submit([self, id, job, paid, work, loaded]() mutable {
+        const auto weight = PreparePool::weight_of(paid->charges.bytes.amount());
+        auto prepare = [self, id, job, paid, work, loaded]() mutable {
           if (job->cancelled()) return;
           std::string frame = frame_of(id, [&]() -> client::Message {
             check_text(text_fault(paid->message));
@@ -242,7 +244,8 @@ void Conversation::with_model(Request&& r, Work work) {
             paid.reset();
             self->finish_frame(id, std::move(frame));
           });
-        });
+        };
+        self->services_.pool.submit(std::move(prepare), weight);
       });
 }
 

@@ -14,17 +14,20 @@ namespace ellm::daemon {
 struct PreparePool::Impl {
   std::mutex mutex;
   std::condition_variable wake;
-  std::deque<std::function<void()>> jobs;
-  bool stopping = false;
+  std::deque<std::function<void()>> light, heavy;
+  bool heavy_runs = false, stopping = false;
   std::vector<std::thread> threads;
 
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
-      wake.wait(lock, [this] { return stopping || !jobs.empty(); });
+      wake.wait(lock, [this] { return stopping || !light.empty() || (!heavy.empty() && !heavy_runs); });
       if (stopping) return;
+      const bool is_heavy = !heavy.empty() && !heavy_runs;
+      auto& jobs = is_heavy ? heavy : light;
       auto job = std::move(jobs.front());
       jobs.pop_front();
+      if (is_heavy) heavy_runs = true;
       lock.unlock();
       try {
         job();
@@ -33,6 +36,7 @@ struct PreparePool::Impl {
       }
       job = nullptr;  // what it holds is freed outside the lock
       lock.lock();
+      if (is_heavy) heavy_runs = false;
     }
   }
 };
@@ -43,19 +47,20 @@ PreparePool::PreparePool(unsigned threads) : impl_(std::make_unique<Impl>()) {
 
 PreparePool::~PreparePool() { stop(); }
 
-void PreparePool::submit(std::function<void()> job) {
+void PreparePool::submit(std::function<void()> job, Weight weight) {
   std::lock_guard lock(impl_->mutex);
   if (impl_->stopping) return;
-  impl_->jobs.push_back(std::move(job));
+  (weight == Weight::heavy ? impl_->heavy : impl_->light).push_back(std::move(job));
   impl_->wake.notify_one();
 }
 
 void PreparePool::stop() {
-  std::deque<std::function<void()>> dropped;
+  std::deque<std::function<void()>> light, heavy;  // dropped outside the lock
   {
     std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
-    dropped.swap(impl_->jobs);
+    light.swap(impl_->light);
+    heavy.swap(impl_->heavy);
     impl_->wake.notify_all();
   }
   for (auto& thread : impl_->threads) thread.join();

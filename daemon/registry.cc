@@ -244,7 +244,7 @@ void Registry::load_next() {
   loading_ = true;
   const std::string name = std::move(to_load_.front());
   to_load_.pop_front();
-  pool_.submit([this, loader = loader_, &loop = loop_, file = ModelFile{name, entries_.at(name).path}] {
+  const auto work = [this, loader = loader_, &loop = loop_, file = ModelFile{name, entries_.at(name).path}] {
     Resolved outcome;
     try {
       outcome = loader->load(file);
@@ -252,7 +252,8 @@ void Registry::load_next() {
       outcome = Failure{ErrorCode::model_failed, e.what()};
     }
     loop.post([this, name = file.name, outcome = std::move(outcome)] { loaded_one(name, outcome); });
-  });
+  };
+  pool_.submit(work, PreparePool::Weight::heavy);
 }
 
 void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
@@ -283,14 +284,15 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
   }
   found->second.state = State::unloading;
-  pool_.submit([this, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
+  auto work = [this, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
     engine.remove_model(name);
     loop.post([this, name, done = std::move(done)] {
       entries_.erase(name);
       log(Priority::notice, "unloaded " + name);
       done(std::nullopt);
     });
-  });
+  };
+  pool_.submit(std::move(work), PreparePool::Weight::heavy);
 }
 
 std::vector<ModelInfo> Registry::loaded() const {

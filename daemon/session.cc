@@ -157,7 +157,7 @@ asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string
   co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Conversation::Decoded)>(
       [this, shared, begin, length](auto handler) {
         auto kept = std::make_shared<decltype(handler)>(std::move(handler));
-        services_.pool.submit([this, shared, begin, length, kept] {
+        const auto work = [this, shared, begin, length, kept] {
           Conversation::Decoded decoded;
           try {
             decoded = client::decode(std::string_view(*shared).substr(begin, length));
@@ -165,7 +165,8 @@ asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string
             decoded = client::DecodeFailure{client::ErrorCode::too_large, e.what()};
           }
           services_.loop.post([kept, decoded = std::move(decoded)]() mutable { (*kept)(std::move(decoded)); });
-        });
+        };
+        services_.pool.submit(work, PreparePool::weight_of(length));
       },
       asio::use_awaitable);
 }
