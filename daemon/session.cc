@@ -154,10 +154,12 @@ asio::awaitable<bool> SocketSession::take_frame(size_t length) {
 
 asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string bytes, size_t begin, size_t length) {
   auto shared = std::make_shared<std::string>(std::move(bytes));
+  // g++ 12 destroys what a lambda inside the operand of co_await captures twice (GCC bug 99576): it may only refer.
+  const auto* text = &shared;
   co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Conversation::Decoded)>(
-      [this, shared, begin, length](auto handler) {
+      [this, text, begin, length](auto handler) {
         auto kept = std::make_shared<decltype(handler)>(std::move(handler));
-        const auto work = [this, shared, begin, length, kept] {
+        const auto work = [this, shared = *text, begin, length, kept] {
           Conversation::Decoded decoded;
           try {
             decoded = client::decode(std::string_view(*shared).substr(begin, length));
