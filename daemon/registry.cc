@@ -50,7 +50,15 @@ struct Registry::Loader {
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
   ModelInfo read_info(const ModelFile& file);
   bool kv_locked(const std::string& name) const;
+  uint64_t available_bytes() const;
 };
+
+/// Without what loaded models were promised and have not touched.
+uint64_t Registry::Loader::available_bytes() const {
+  uint64_t available = runtime::available_memory_bytes();
+  for (const serve::ModelRow& row : engine.models()) available -= std::min(available, row.promised_bytes);
+  return available;
+}
 
 std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file) {
   const auto start = std::chrono::steady_clock::now();
@@ -63,7 +71,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
-    needs.available_bytes = runtime::available_memory_bytes();
+    needs.available_bytes = available_bytes();
   }
   const KvPlan plan = plan_kv(file.name, config, needs);
   model::LoadOptions options;

@@ -143,6 +143,7 @@ struct KvPages::Impl {
   bool locked = false;
   std::vector<PageId> free;       // a stack, so that pages which have memory are used again first
   std::vector<bool> populated;    // pages that have memory
+  uint32_t populated_pages = 0;
 };
 
 KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan)
@@ -189,6 +190,7 @@ std::unique_ptr<KvPages> KvPages::create(const StoreOptions& options) {
 const PageGeometry& KvPages::geometry() const { return impl_->geometry; }
 uint32_t KvPages::total_pages() const { return impl_->pages; }
 uint32_t KvPages::free_pages() const { return static_cast<uint32_t>(impl_->free.size()); }
+uint32_t KvPages::populated_pages() const { return impl_->populated_pages; }
 bool KvPages::locked() const { return impl_->locked; }
 
 std::optional<PageId> KvPages::allocate() {
@@ -198,6 +200,7 @@ std::optional<PageId> KvPages::allocate() {
     const auto offset = static_cast<size_t>(impl_->payload(page) - impl_->mapping.data());
     if (populate(impl_->file.get(), impl_->mapping.data(), offset, impl_->plan.page_bytes) != 0) return std::nullopt;
     impl_->populated[page] = true;
+    ++impl_->populated_pages;
   }
   impl_->free.pop_back();
   PageRecordData& record = impl_->record(page);

@@ -32,6 +32,7 @@ class KvPages {
   const PageGeometry& geometry() const;
   uint32_t total_pages() const;
   uint32_t free_pages() const;
+  uint32_t populated_pages() const;  // that have memory; it is kept when they are free again
   bool locked() const;
 
   /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free, or when there is no memory

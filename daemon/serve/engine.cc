@@ -241,7 +241,7 @@ std::vector<ModelRow> Engine::models() const {
   for (const auto& [name, entry] : impl_->models) {
     const ModelQueue& queue = *entry.queue;
     rows.push_back({queue.servable().model, name, queue.servable().kv_type, queue.pages(), queue.free_pages(),
-                    queue.servable().context, queue.kv_locked()});
+                    queue.servable().context, queue.kv_locked(), queue.promised_bytes()});
   }
   return rows;
 }

@@ -77,6 +77,7 @@ struct ModelRow {
   uint32_t pages, free_pages;
   uint32_t context = 0;
   bool locked = false;  // the KV pages
+  uint64_t promised_bytes = 0;  // of KV that has no memory yet
 };
 
 struct EngineCounters {

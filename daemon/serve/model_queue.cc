@@ -141,6 +141,7 @@ void ModelQueue::allocate_pages(std::vector<Piece>& pieces) {
     }
     return false;
   });
+  populated_pages_.store(servable_.kv->populated_pages(), std::memory_order_relaxed);
   free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
 }
 

@@ -30,6 +30,11 @@ class ModelQueue {
   const Servable& servable() const { return servable_; }
   uint32_t pages() const { return total_pages_; }
   uint32_t free_pages() const { return free_pages_.load(std::memory_order_relaxed); }
+  /// What its KV pages may still take: memory that is promised and not yet used.
+  uint64_t promised_bytes() const {
+    return uint64_t{total_pages_ - populated_pages_.load(std::memory_order_relaxed)} *
+           servable_.kv->geometry().page_bytes();
+  }
   bool kv_locked() const { return kv_locked_; }
 
   void enqueue(std::shared_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
@@ -74,7 +79,7 @@ class ModelQueue {
   const uint32_t total_pages_;
   const bool kv_locked_;
   uint32_t reserved_pages_ = 0;
-  std::atomic<uint32_t> free_pages_;
+  std::atomic<uint32_t> free_pages_, populated_pages_{0};
   uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
   Deque waiting_, running_;
 };

@@ -76,6 +76,17 @@ TEST(Engine, AnOwnerThatThrowsHarmsNobodyElse) {
   EXPECT_EQ(rig.free(), rig.pages);
 }
 
+TEST(Engine, TellsWhatKvMemoryIsPromised) {
+  Rig rig;
+  const uint64_t page = Fake{}.servable().kv->geometry().page_bytes();
+  EXPECT_EQ(rig.engine->models().at(0).promised_bytes, rig.pages * page);
+  Answer answer;
+  rig.engine->submit(greedy(prompt_of(2 * shm::kPageTokens, 0), 1, answer));
+  ASSERT_TRUE(answer.wait());
+  EXPECT_EQ(rig.free(), rig.pages);
+  EXPECT_EQ(rig.engine->models().at(0).promised_bytes, (rig.pages - 2) * page);  // memory that was used stays
+}
+
 TEST(Engine, RefusesWhatItCannotServe) {
   Rig rig;
   Answer answer;
