@@ -68,8 +68,8 @@ int serve(const Options& options) {
   lifecycle.begin();
   loop.run();
   // Nobody listens to signals any more: one that comes while a load is waited for ends the daemon.
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, [](int) { std::_Exit(EX_OK); });
+  std::signal(SIGTERM, [](int) { std::_Exit(EX_OK); });
   pool.stop();  // what it would post has nowhere to go
   log(Priority::notice, "ended");
   return EX_OK;

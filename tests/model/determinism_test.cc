@@ -2,7 +2,9 @@
 // kernel level.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <ostream>
 #include <random>
 
 #include "daemon/runtime/cpu_features.h"
@@ -42,6 +44,15 @@ struct Subject {
   const char* file;
   shm::KvType kv;
 };
+
+/// "stories260K_Q4_K_M_int8"
+std::string name_of_subject(const testing::TestParamInfo<Subject>& info) {
+  const std::string file = info.param.file;
+  std::string name = file.substr(file.rfind('/') + 1, file.rfind('.') - file.rfind('/') - 1) + "_" + shm::name_of(info.param.kv);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.file; }
 
 class Determinism : public testing::TestWithParam<Subject> {
  protected:
@@ -128,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                                          Subject{"/models/stories260K-Q5_1.gguf", shm::KvType::f16},
                                          Subject{"/synth/qwen2-f32.gguf", shm::KvType::int8},
                                          Subject{"/synth/llama256-Q6_K.gguf", shm::KvType::f16},
-                                         Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8}));
+                                         Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8}),
+                         name_of_subject);
 
 /// A long single context, whose attention the workers split by segments.
 TEST(Determinism, LongContextsSplitOverThreads) {
