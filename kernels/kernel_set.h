@@ -40,7 +40,7 @@ struct KernelSet {
   const char* name;
   Level level;
 
-  /// Bytes per thread that `matmul` / `attention` want as scratch memory are on the stack: none here.
+  /// The product of MatmulArgs. No scratch memory but the stack.
   void (*matmul)(const MatmulArgs& args) noexcept;
 
   /// Packs columns [32 * first_block, 32 * last_block) of row `row`: x points at the row's first column.

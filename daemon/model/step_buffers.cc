@@ -42,7 +42,7 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.partials = arena.floats(b.partial_floats);
   const auto packed = [&](PackedInput& input, uint32_t cols) {
     std::byte* at = arena.take(PackedInput::bytes(rows, cols, workers));
-    if (at != nullptr) input.place(at, rows, cols, workers);
+    if (at != nullptr) input.place(at, rows, cols);
   };
   packed(b.normed, c.embedding);
   packed(b.attention_out, q_dim);
@@ -56,7 +56,7 @@ size_t PackedInput::bytes(uint32_t max_rows, uint32_t cols, uint32_t workers) {
   return aligned(kernels::Activations::bytes(max_rows, cols)) + workers * aligned(kernels::Activations::bytes(kPrivateRows, cols));
 }
 
-void PackedInput::place(std::byte* memory, uint32_t max_rows, uint32_t cols, uint32_t /*workers*/) {
+void PackedInput::place(std::byte* memory, uint32_t max_rows, uint32_t cols) {
   cols_ = cols;
   shared_ = memory;
   private_ = memory + aligned(kernels::Activations::bytes(max_rows, cols));

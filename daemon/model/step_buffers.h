@@ -16,7 +16,7 @@ class PackedInput {
   static constexpr uint32_t kPrivateRows = 2;
 
   static size_t bytes(uint32_t max_rows, uint32_t cols, uint32_t workers);
-  void place(std::byte* memory, uint32_t max_rows, uint32_t cols, uint32_t workers);
+  void place(std::byte* memory, uint32_t max_rows, uint32_t cols);
   kernels::Activations shared(uint32_t rows) const { return kernels::Activations::bind(shared_, rows, cols_); }
   kernels::Activations of_worker(uint32_t worker, uint32_t rows) const {
     return kernels::Activations::bind(private_ + worker * private_bytes_, rows, cols_);

@@ -39,11 +39,6 @@ double geometric_mean(const std::vector<double>& values) {
   return std::exp(sum / static_cast<double>(values.size()));
 }
 
-struct Case {
-  const char* model;
-  const char* kernels;
-};
-
 class RealReference : public testing::Test {
  protected:
   /// Skips where data or model are missing.
