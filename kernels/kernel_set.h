@@ -22,7 +22,7 @@ struct MatmulArgs {
 };
 
 /// One sequence's attention for one KV head: query rows at consecutive positions, each with `group` query heads.
-/// Row i sees the KV tokens at positions 0 … first_position + i.
+/// Row i, at position p = first_position + i, sees the KV tokens at positions 0 … p; with a window, the last `window` of them.
 struct AttentionArgs {
   const float* q;              // row i, head h at q + i * q_stride + h * head_dim, RoPE applied
   size_t q_stride;
@@ -33,7 +33,9 @@ struct AttentionArgs {
   float scale;                 // 1 / sqrt(head_dim), usually
   KvType k_type, v_type;
   const std::byte* const* k_blocks;  // one per page: the layer's and head's K block (kv_block.h)
-  const std::byte* const* v_blocks;
+  const std::byte* const* v_blocks;  // pages before the window of the first row are not read
+  uint32_t window = 0;               // 0: none
+  float soft_cap = 0;                // a score s becomes soft_cap * tanh(s / soft_cap); 0: it stays
 };
 
 struct KernelSet {
@@ -52,8 +54,8 @@ struct KernelSet {
   void (*attention)(const AttentionArgs& args) noexcept;
   /// The same in two steps, so that several threads can share one long context: the partial result of one segment for
   /// all rows and heads at partials + ((i * group + h) * segments + segment) * attention_partial_floats(head_dim), then
-  /// the merge of a row range. Rows that end before the segment have no partial result of it: none is written or read.
-  /// Equal to `attention` to the bit.
+  /// the merge of a row range. Rows that end before the segment, or whose window begins behind it, have no partial
+  /// result of it: none is written or read. Equal to `attention` to the bit.
   void (*attention_partial)(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) noexcept;
   void (*attention_merge)(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
                           const float* partials) noexcept;
@@ -68,6 +70,10 @@ struct KernelSet {
   void (*rope)(float* head, const float* cos, const float* sin, uint32_t half, bool neox) noexcept;
   /// out = silu(gate) * up
   void (*silu_mul)(const float* gate, const float* up, uint32_t n, float* out) noexcept;
+  /// out = gelu(gate) * up, gelu in its form with tanh
+  void (*gelu_mul)(const float* gate, const float* up, uint32_t n, float* out) noexcept;
+  /// x = cap * tanh(x / cap), in place
+  void (*soft_cap)(float* x, uint32_t n, float cap) noexcept;
   /// The largest value's index, the lowest of equals; NaN counts as -infinity; 0 if nothing else.
   uint32_t (*argmax)(const float* x, uint32_t n) noexcept;
   /// log(sum(exp(x_i))), in a fixed tree.

@@ -15,6 +15,10 @@ void rope(float* head, const float* cos, const float* sin, uint32_t half, bool n
 void silu_mul(const float* gate, const float* up, uint32_t n, float* out) noexcept {
   silu_mul_row<Avx2Lanes>(gate, up, n, out);
 }
+void gelu_mul(const float* gate, const float* up, uint32_t n, float* out) noexcept {
+  gelu_mul_row<Avx2Lanes>(gate, up, n, out);
+}
+void soft_cap(float* x, uint32_t n, float cap) noexcept { soft_cap_row<Avx2Lanes>(x, n, cap); }
 uint32_t argmax(const float* x, uint32_t n) noexcept { return argmax_row<Avx2Lanes>(x, n); }
 float log_sum_exp(const float* x, uint32_t n) noexcept { return log_sum_exp_row<Avx2Lanes>(x, n); }
 

@@ -4,8 +4,9 @@
 // The rows of a chunk and the query heads of its KV head are stacked: query i is head i % group of row i / group. A block
 // of stacked queries goes through the pages together, so that a page is read (and converted) once per block; within a
 // block, register tiles of L::kQueries queries. Positions ascend with i: in the pages where a chunk ends, the first
-// queries of a block see fewer tokens than the last, or none, and then leave the page without a trace. Each query
-// executes the operations of a decode step at its position, whatever stands beside it in its block.
+// queries of a block see fewer tokens than the last, or none, and then leave the page without a trace; so do the last
+// where a window begins. Each query executes the operations of a decode step at its position, whatever stands beside it
+// in its block.
 #pragma once
 #include <string.h>
 
@@ -34,7 +35,7 @@ struct AttentionScratch {
   alignas(64) float scores[kMaxBlockQueries * kPageTokens];   // (query, 32), then the probabilities
   alignas(64) float sums[16 * 16];                            // p of tokens t and t + 16 added, (query, 16)
   alignas(64) float decay[kMaxBlockQueries];                  // c: what becomes of the old sum and values
-  uint32_t visible[kMaxBlockQueries];                         // tokens of the page that the query sees
+  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];    // tokens of the page that the query sees; equal: none
 };
 
 /// A block of queries [first, first + count) of the stack, and what all its steps need.
@@ -43,6 +44,10 @@ struct QueryBlock {
   uint32_t first, count, stride;      // stride: head_dim padded to 16
 
   ELLM_INLINE uint32_t position(uint32_t i) const { return args.first_position + (first + i) / args.group; }
+  /// The first position that a query at position `p` sees.
+  ELLM_INLINE uint32_t window_begin(uint32_t p) const {
+    return args.window != 0 && p >= args.window ? p + 1 - args.window : 0;
+  }
   ELLM_INLINE const float* query(uint32_t i) const {
     const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
     return args.q + row * args.q_stride + head * args.head_dim;
@@ -61,6 +66,17 @@ struct QueryBlock {
     while (i < count && position(i) < p) ++i;
     return i;
   }
+  /// The first query that sees nothing before position `p`.
+  ELLM_INLINE uint32_t first_blind(uint32_t p) const {
+    uint32_t i = 0;
+    while (i < count && window_begin(position(i)) < p) ++i;
+    return i;
+  }
+};
+
+/// Queries [from, to) of a block.
+struct QueryRange {
+  uint32_t from, to;
 };
 
 ELLM_INLINE uint32_t padded_head_dim(uint32_t head_dim) { return (head_dim + 15) / 16 * 16; }
@@ -110,9 +126,9 @@ ELLM_INLINE void fetch_scales(const float* scales) {
 }
 
 template <class L, class Keys>
-ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, const float* key_scales, uint32_t from,
+ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, const float* key_scales, QueryRange range,
                              AttentionScratch& s) {
-  for (uint32_t i = from; i < b.count; i += L::kQueries) {
+  for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
     score_tile<L>(tile_queries<L>(i, b.count), keys, s.q + i * b.args.head_dim, b.args.head_dim, key_scales, b.args.scale,
                   s.scores + i * kPageTokens);
   }
@@ -130,30 +146,38 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
   return {to};
 }
 
-/// Scores of a page for the tiles from query `from` on. Where several tiles share the page it is converted once.
+/// Scores of a page for the tiles of `range`. Where several tiles share the page it is converted once.
 template <class L>
-void score_page(const QueryBlock& b, uint32_t page, uint32_t from, AttentionScratch& s) {
+void score_page(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch& s) {
   const std::byte *block = b.args.k_blocks[page], *next = b.next_page(b.args.k_blocks, page);
   const uint32_t head_dim = b.args.head_dim;
-  const bool shared = b.count - from > L::kQueries;
+  const bool shared = range.to - range.from > L::kQueries;
   if (b.args.k_type == KvType::f16) {
     const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next)};
     if (shared) {
-      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), nullptr, from, s);
+      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), nullptr, range, s);
     } else {
-      score_tiles<L>(b, keys, nullptr, from, s);
+      score_tiles<L>(b, keys, nullptr, range, s);
     }
   } else if (b.args.k_type == KvType::f32) {
-    score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, from, s);
+    score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, range, s);
   } else {
     const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next)};
     const float* scales = key_scales_of(block, head_dim);
     fetch_scales(key_scales_of(next, head_dim));
     if (shared) {
-      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, from, s);
+      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, range, s);
     } else {
-      score_tiles<L>(b, keys, scales, from, s);
+      score_tiles<L>(b, keys, scales, range, s);
     }
+  }
+}
+
+/// Caps the scores of a page. (Unwritten slots may hold anything: they are masked later.)
+template <class L>
+void cap_scores(QueryRange range, float cap, AttentionScratch& s) {
+  for (float* at = s.scores + range.from * kPageTokens; at < s.scores + range.to * kPageTokens; at += 16) {
+    soft_cap_lanes(L::load(at), cap).store(at);
   }
 }
 
@@ -170,14 +194,24 @@ template <class L, bool kPartly>
 ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const float* value_scales, SoftmaxState& state,
                               AttentionScratch& s) {
   float* scores = s.scores + g * kPageTokens;
-  const uint32_t* visible = s.visible + g;
+  const uint32_t *begin = s.begin + g, *end = s.end + g;
+  // The 32 values of query i, those that it does not see replaced by `other`.
+  const auto mask = [&](uint32_t i, L& low, L& high, L other) ELLM_INLINE_LAMBDA {
+    low = keep_first(low, end[i], other);
+    high = keep_first(high, end[i] > 16 ? end[i] - 16 : 0, other);
+    if (begin[i] == 0) return;
+    low = keep_first(other, begin[i], low);
+    high = keep_first(other, begin[i] > 16 ? begin[i] - 16 : 0, high);
+  };
   const L zero = L::broadcast(0.0f);
   if constexpr (kPartly) {
     const L hidden = L::broadcast(-__builtin_inff());
     for (uint32_t i = 0; i < n; ++i) {
       float* row = scores + i * kPageTokens;
-      keep_first(L::load(row), visible[i], hidden).store(row);
-      keep_first(L::load(row + 16), visible[i] > 16 ? visible[i] - 16 : 0, hidden).store(row + 16);
+      L low = L::load(row), high = L::load(row + 16);
+      mask(i, low, high, hidden);
+      low.store(row);
+      high.store(row + 16);
     }
   }
   const L old_largest = L::load(state.largest + g), old_sum = L::load(state.sum + g);
@@ -189,7 +223,7 @@ ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const flo
   L seen = zero;                      // 1 for the queries that see anything of the page
   if constexpr (kPartly) {
     float flags[16] = {};
-    for (uint32_t i = 0; i < n; ++i) flags[i] = visible[i] > 0 ? 1.0f : 0.0f;
+    for (uint32_t i = 0; i < n; ++i) flags[i] = begin[i] < end[i] ? 1.0f : 0.0f;
     seen = L::load(flags);
     largest = select_less(zero, seen, largest, old_largest);
   }
@@ -200,10 +234,7 @@ ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const flo
     float* row = scores + i * kPageTokens;
     const L m = L::broadcast(state.largest[g + i]);
     L low = exp_falling(sub(L::load(row), m)), high = exp_falling(sub(L::load(row + 16), m));
-    if constexpr (kPartly) {
-      low = keep_first(low, visible[i], zero);
-      high = keep_first(high, visible[i] > 16 ? visible[i] - 16 : 0, zero);
-    }
+    if constexpr (kPartly) mask(i, low, high, zero);
     add(low, high).store(s.sums + i * 16);
     if (value_scales) {
       low = mul(low, L::load(value_scales));
@@ -219,29 +250,39 @@ ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const flo
 }
 
 template <class L, bool kPartly>
-void soften(uint32_t from, uint32_t count, bool first_page, const float* value_scales, SoftmaxState& state,
+void soften(QueryRange range, uint32_t count, bool first_page, const float* value_scales, SoftmaxState& state,
             AttentionScratch& s) {
-  for (uint32_t g = from / 16 * 16; g < count; g += 16) {
+  for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
     soften_group<L, kPartly>(g, count - g < 16 ? count - g : 16, first_page, value_scales, state, s);
   }
 }
 
+/// Of a page that queries see in part. Tokens that all queries of a tile see are added to all of them at once, where they
+/// begin at the same token; each query adds what is left alone.
 template <class L, class Values>
-ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t from, bool partly, SoftmaxState& state,
-                             AttentionScratch& s) {
+ELLM_INLINE void weigh_tile_partly(uint32_t n, const Values& values, const uint32_t* begin, const uint32_t* end,
+                                   const float* p, const float* decay, float* acc, uint32_t stride) {
   static constexpr float kKept[1] = {1.0f};
-  for (uint32_t i = from; i < b.count; i += L::kQueries) {
+  const bool together = begin[0] == begin[n - 1] && begin[0] < end[0];   // both ascend, but for queries past the page
+  if (together) weigh_tile<L>(n, values, begin[0], end[0], p, decay, acc, stride);
+  for (uint32_t k = 0; k < n; ++k) {
+    const uint32_t from = together ? end[0] : begin[k];
+    if (from >= end[k]) continue;
+    weigh_tile<L>(1, values, from, end[k], p + k * kPageTokens, together ? kKept : decay + k, acc + k * stride, stride);
+  }
+}
+
+template <class L, class Values>
+ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, QueryRange range, bool partly, SoftmaxState& state,
+                             AttentionScratch& s) {
+  for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
     const uint32_t n = tile_queries<L>(i, b.count);
     const float* p = s.scores + i * kPageTokens;
     float* acc = state.values + i * b.stride;
-    const uint32_t common = partly ? s.visible[i] : kPageTokens;   // the first query of a tile sees least
-    if (common > 0) weigh_tile<L>(n, values, 0, common, p, s.decay + i, acc, b.stride);
-    if (!partly) continue;
-    for (uint32_t k = 0; k < n; ++k) {
-      const uint32_t all = s.visible[i + k];
-      if (all <= common) continue;
-      weigh_tile<L>(1, values, common, all, p + k * kPageTokens, common > 0 ? kKept : s.decay + i + k, acc + k * b.stride,
-                    b.stride);
+    if (partly) {
+      weigh_tile_partly<L>(n, values, s.begin + i, s.end + i, p, s.decay + i, acc, b.stride);
+    } else {
+      weigh_tile<L>(n, values, 0, kPageTokens, p, s.decay + i, acc, b.stride);
     }
   }
 }
@@ -259,31 +300,50 @@ ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t tokens,
 
 /// Adds a page's values. `tokens`: how many of them any query sees; those behind are not read.
 template <class L>
-void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, uint32_t from, bool partly, SoftmaxState& state,
+void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, QueryRange range, bool partly, SoftmaxState& state,
                 AttentionScratch& s) {
   const std::byte *block = b.args.v_blocks[page], *next = b.next_page(b.args.v_blocks, page);
-  const bool shared = b.count - from > L::kQueries;
+  const bool shared = range.to - range.from > L::kQueries;
   if (b.args.v_type == KvType::f16) {
     const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next), b.stride};
     if (shared) {
-      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
+      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), range, partly, state, s);
     } else {
-      weigh_tiles<L>(b, values, from, partly, state, s);
+      weigh_tiles<L>(b, values, range, partly, state, s);
     }
   } else if (b.args.v_type == KvType::f32) {
-    weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, from, partly, state, s);
+    weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, range, partly, state, s);
   } else {
     fetch_scales(value_scales_of(next, b.stride));
     const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next), b.stride};
     if (shared) {
-      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), from, partly, state, s);
+      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), range, partly, state, s);
     } else {
-      weigh_tiles<L>(b, values, from, partly, state, s);
+      weigh_tiles<L>(b, values, range, partly, state, s);
     }
   }
 }
 
-/// Begins `state` anew and takes it through the pages of a segment, for the queries that reach into it.
+/// Which tokens of the page that begins at `start` each query sees, and the tiles with queries that see any.
+template <class L>
+ELLM_INLINE QueryRange find_visible(const QueryBlock& b, uint32_t start, AttentionScratch& s) {
+  uint32_t from = 0, to = 0;
+  for (uint32_t i = 0; i < b.count; ++i) {
+    const uint32_t end = b.position(i) + 1, first = b.window_begin(end - 1);
+    s.begin[i] = first <= start ? 0 : first - start;
+    s.end[i] = end <= start ? 0 : end - start < kPageTokens ? end - start : kPageTokens;
+    if (s.begin[i] < s.end[i]) {
+      to = i + 1;
+    } else {
+      s.begin[i] = s.end[i] = 0;
+      if (to == 0) from = i + 1;
+    }
+  }
+  to = (to + L::kQueries - 1) / L::kQueries * L::kQueries;
+  return {from / L::kQueries * L::kQueries, to < b.count ? to : b.count};
+}
+
+/// Begins `state` anew and takes it through the pages of a segment, for the queries that see any of it.
 template <class L>
 void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, AttentionScratch& s) {
   const L zero = L::broadcast(0.0f), lowest = L::broadcast(-__builtin_inff());
@@ -293,52 +353,66 @@ void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, Att
   }
   for (uint32_t i = 0; i < b.count * b.stride; i += 16) zero.store(state.values + i);
 
-  const uint32_t first_page = segment * (kAttentionSegment / kPageTokens);
+  const uint32_t end_page = (segment + 1) * (kAttentionSegment / kPageTokens);
   const uint32_t least = b.position(0), most = b.position(b.count - 1);
-  for (uint32_t page = first_page; page < first_page + kAttentionSegment / kPageTokens; ++page) {
+  const uint32_t window_page = b.window_begin(least) / kPageTokens, last_begin = b.window_begin(most);
+  uint32_t page = segment * (kAttentionSegment / kPageTokens);
+  if (page < window_page) page = window_page;
+  for (bool first_page = true; page < end_page; ++page, first_page = false) {
     const uint32_t start = page * kPageTokens;
     if (start > most) return;
-    const bool partly = least < start + kPageTokens - 1;
-    uint32_t from = 0;                // the first tile with a query that sees anything
-    if (partly) {
-      for (uint32_t i = 0; i < b.count; ++i) {
-        const uint32_t end = b.position(i) + 1;
-        s.visible[i] = end <= start ? 0 : end - start < kPageTokens ? end - start : kPageTokens;
-      }
-      from = b.first_at(start) / L::kQueries * L::kQueries;
-    }
-    score_page<L>(b, page, from, s);
+    const bool partly = least < start + kPageTokens - 1 || start < last_begin;
+    QueryRange range{0, b.count};
+    if (partly) range = find_visible<L>(b, start, s);
+    score_page<L>(b, page, range, s);
+    if (b.args.soft_cap != 0) cap_scores<L>(range, b.args.soft_cap, s);
     const float* scales = b.args.v_type == KvType::int8 ? value_scales_of(b.args.v_blocks[page], b.stride) : nullptr;
     if (partly) {
-      soften<L, true>(from, b.count, page == first_page, scales, state, s);
+      soften<L, true>(range, b.count, first_page, scales, state, s);
     } else {
-      soften<L, false>(0, b.count, page == first_page, scales, state, s);
+      soften<L, false>(range, b.count, first_page, scales, state, s);
     }
     const uint32_t tokens = most + 1 - start < kPageTokens ? most + 1 - start : kPageTokens;
-    weigh_page<L>(b, page, tokens, from, partly, state, s);
+    weigh_page<L>(b, page, tokens, range, partly, state, s);
   }
 }
 
-/// Merges a later segment's result into `total` for queries [from, count): (largest, sum) by query, values (count, stride).
+/// The queries that see tokens of a segment: [from, taken) have seen earlier ones, [taken, to) have not.
+struct SegmentQueries {
+  uint32_t from, taken, to;
+};
+ELLM_INLINE SegmentQueries segment_queries(const QueryBlock& b, uint32_t segment) {
+  const uint32_t start = segment * kAttentionSegment;
+  const uint32_t from = b.first_at(start), taken = b.first_blind(start), to = b.first_blind(start + kAttentionSegment);
+  return {from, taken < from ? from : taken, to};
+}
+
+/// Merges a segment's result into `total`, which takes it as it is for queries that have seen nothing before.
 template <class L>
-void merge_segment(uint32_t from, uint32_t count, const float* largest, const float* sum, const float* values,
-                   uint32_t stride, SoftmaxState& total, AttentionScratch& s) {
-  for (uint32_t g = from / 16 * 16; g < count; g += 16) {
-    const L old = L::load(total.largest + g), added = L::load(largest + g), now = max(old, added);
+void merge_segment(SegmentQueries queries, const SoftmaxState& segment, uint32_t stride, SoftmaxState& total,
+                   AttentionScratch& s) {
+  for (uint32_t g = queries.from / 16 * 16; g < queries.taken; g += 16) {
+    const L old = L::load(total.largest + g), added = L::load(segment.largest + g), now = max(old, added);
     const L old_decay = exp_falling(sub(old, now)), added_decay = exp_falling(sub(added, now));
-    const L merged = fma(L::load(sum + g), added_decay, mul(L::load(total.sum + g), old_decay));
+    const L merged = fma(L::load(segment.sum + g), added_decay, mul(L::load(total.sum + g), old_decay));
     float now_of[16], merged_of[16], added_decay_of[16];
     now.store(now_of);
     merged.store(merged_of);
     old_decay.store(s.decay + g);
     added_decay.store(added_decay_of);
-    for (uint32_t i = from > g ? from : g; i < count && i < g + 16; ++i) {
+    for (uint32_t i = queries.from > g ? queries.from : g; i < queries.taken && i < g + 16; ++i) {
       total.largest[i] = now_of[i - g];
       total.sum[i] = merged_of[i - g];
       const L keep = L::broadcast(s.decay[i]), take = L::broadcast(added_decay_of[i - g]);
+      const float* from = segment.values + i * stride;
       float* to = total.values + i * stride;
-      for (uint32_t d = 0; d < stride; d += 16) fma(L::load(values + i * stride + d), take, mul(L::load(to + d), keep)).store(to + d);
+      for (uint32_t d = 0; d < stride; d += 16) fma(L::load(from + d), take, mul(L::load(to + d), keep)).store(to + d);
     }
+  }
+  for (uint32_t i = queries.taken; i < queries.to; ++i) {
+    total.largest[i] = segment.largest[i];
+    total.sum[i] = segment.sum[i];
+    memcpy(total.values + i * stride, segment.values + i * stride, stride * sizeof(float));
   }
 }
 
@@ -366,12 +440,12 @@ ELLM_INLINE void attend(const AttentionArgs& args) {
   AttentionScratch s;
   for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
     load_queries<L>(b, s);
-    run_segment<L>(b, 0, s.total, s);
-    const uint32_t segments = b.position(b.count - 1) / kAttentionSegment + 1;
-    for (uint32_t segment = 1; segment < segments; ++segment) {
+    const uint32_t first = b.window_begin(b.position(0)) / kAttentionSegment;
+    const uint32_t last = b.position(b.count - 1) / kAttentionSegment;
+    run_segment<L>(b, first, s.total, s);
+    for (uint32_t segment = first + 1; segment <= last; ++segment) {
       run_segment<L>(b, segment, s.segment, s);
-      merge_segment<L>(b.first_at(segment * kAttentionSegment), b.count, s.segment.largest, s.segment.sum,
-                       s.segment.values, b.stride, s.total, s);
+      merge_segment<L>(segment_queries(b, segment), s.segment, b.stride, s.total, s);
     }
     write_output<L>(b, s.total);
   });
@@ -383,11 +457,11 @@ template <class L>
 ELLM_INLINE void attend_segment(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) {
   AttentionScratch s;
   for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
-    const uint32_t from = b.first_at(segment * kAttentionSegment);
-    if (from == b.count) return;
+    const SegmentQueries queries = segment_queries(b, segment);
+    if (queries.from >= queries.to) return;
     load_queries<L>(b, s);
     run_segment<L>(b, segment, s.total, s);
-    for (uint32_t i = from; i < b.count; ++i) {
+    for (uint32_t i = queries.from; i < queries.to; ++i) {
       float* to = partials + (static_cast<size_t>(b.first + i) * segments + segment) * (16 + b.stride);
       to[0] = s.total.largest[i];
       to[1] = s.total.sum[i];
@@ -401,17 +475,17 @@ ELLM_INLINE void merge_partials(const AttentionArgs& args, uint32_t first_row, u
                                 const float* partials) {
   AttentionScratch s;
   for_blocks<L>(args, first_row * args.group, last_row * args.group, [&](const QueryBlock& b) {
+    for (uint32_t i = 0; i < kMaxBlockQueries; ++i) s.total.largest[i] = s.total.sum[i] = 0;
     for (uint32_t segment = 0; segment < segments; ++segment) {
-      SoftmaxState& to = segment == 0 ? s.total : s.segment;
-      const uint32_t from = b.first_at(segment * kAttentionSegment);
-      for (uint32_t i = 0; i < kMaxBlockQueries; ++i) to.largest[i] = to.sum[i] = 0;
-      for (uint32_t i = from; i < b.count; ++i) {
+      const SegmentQueries queries = segment_queries(b, segment);
+      for (uint32_t i = 0; i < kMaxBlockQueries; ++i) s.segment.largest[i] = s.segment.sum[i] = 0;
+      for (uint32_t i = queries.from; i < queries.to; ++i) {
         const float* p = partials + (static_cast<size_t>(b.first + i) * segments + segment) * (16 + b.stride);
-        to.largest[i] = p[0];
-        to.sum[i] = p[1];
-        memcpy(to.values + i * b.stride, p + 16, b.stride * sizeof(float));
+        s.segment.largest[i] = p[0];
+        s.segment.sum[i] = p[1];
+        memcpy(s.segment.values + i * b.stride, p + 16, b.stride * sizeof(float));
       }
-      if (segment > 0) merge_segment<L>(from, b.count, to.largest, to.sum, to.values, b.stride, s.total, s);
+      merge_segment<L>(queries, s.segment, b.stride, s.total, s);
     }
     write_output<L>(b, s.total);
   });

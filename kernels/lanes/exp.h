@@ -46,5 +46,12 @@ ELLM_INLINE L exp_any(L x) {
   return select_less(x, L::broadcast(kExpLowest), L::broadcast(0.0f), limited);
 }
 
+/// cap * tanh(x / cap) as cap - 2 cap / (exp(x * (2 / cap)) + 1): 0 for 0, ±cap in the limits.
+template <class L>
+ELLM_INLINE L soft_cap_lanes(L x, float cap) {
+  const L power = exp_any(mul(x, L::broadcast(2 / cap)));
+  return sub(L::broadcast(cap), div(L::broadcast(2 * cap), add(power, L::broadcast(1.0f))));
+}
+
 }  // namespace
 }  // namespace ellm::kernels

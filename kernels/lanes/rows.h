@@ -65,11 +65,35 @@ ELLM_INLINE L silu_mul_lanes(L gate, L up) {
   return mul(div(gate, add(one, exp_any(sub(L::broadcast(-0.0f), gate)))), up);
 }
 
+/// gelu(x) = x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+template <class L>
+ELLM_INLINE L gelu_mul_lanes(L gate, L up) {
+  const L minus_two_u = mul(gate, fma(mul(gate, gate), L::broadcast(-0.0713548163f), L::broadcast(-1.5957691216f)));
+  return mul(div(gate, add(L::broadcast(1.0f), exp_any(minus_two_u))), up);
+}
+
+/// out = f(a, b), 16 values at a time.
+template <class L, class F>
+ELLM_INLINE void map_rows(const float* a, const float* b, uint32_t n, float* out, F f) {
+  const uint32_t whole = n / 16 * 16, rest = n - whole;
+  for (uint32_t i = 0; i < whole; i += 16) f(L::load(a + i), L::load(b + i)).store(out + i);
+  if (rest) f(L::load_first(a + whole, rest), L::load_first(b + whole, rest)).store_first(out + whole, rest);
+}
+
 template <class L>
 ELLM_INLINE void silu_mul_row(const float* gate, const float* up, uint32_t n, float* out) {
+  map_rows<L>(gate, up, n, out, [](L g, L u) ELLM_INLINE_LAMBDA { return silu_mul_lanes(g, u); });
+}
+template <class L>
+ELLM_INLINE void gelu_mul_row(const float* gate, const float* up, uint32_t n, float* out) {
+  map_rows<L>(gate, up, n, out, [](L g, L u) ELLM_INLINE_LAMBDA { return gelu_mul_lanes(g, u); });
+}
+
+template <class L>
+ELLM_INLINE void soft_cap_row(float* x, uint32_t n, float cap) {
   const uint32_t whole = n / 16 * 16, rest = n - whole;
-  for (uint32_t i = 0; i < whole; i += 16) silu_mul_lanes(L::load(gate + i), L::load(up + i)).store(out + i);
-  if (rest) silu_mul_lanes(L::load_first(gate + whole, rest), L::load_first(up + whole, rest)).store_first(out + whole, rest);
+  for (uint32_t i = 0; i < whole; i += 16) soft_cap_lanes(L::load(x + i), cap).store(x + i);
+  if (rest) soft_cap_lanes(L::load_first(x + whole, rest), cap).store_first(x + whole, rest);
 }
 
 /// The largest value that is not NaN, -infinity if there is none. (A maximum has no order to keep: four chains.)

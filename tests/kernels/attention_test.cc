@@ -23,6 +23,8 @@ constexpr float kUntouched = 12345.5f;
 struct Rows {
   uint32_t rows, group, head_dim;
   size_t q_stride, out_stride;
+  uint32_t window = 0;
+  float soft_cap = 0;
   Guarded<float> q, out;
 
   Rows(uint32_t r, uint32_t g, uint32_t h)
@@ -45,6 +47,8 @@ struct Rows {
     a.group = group;
     a.first_position = first_position + row;
     a.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    a.window = window;
+    a.soft_cap = soft_cap;
     return a;
   }
   void expect_gaps_untouched() const {
@@ -91,6 +95,8 @@ void expect_levels_equal(const Rows& scalar, const KvBlocks& kv, uint32_t first_
     if (set->level == Level::scalar) continue;
     Rows rows(scalar.rows, scalar.group, scalar.head_dim);
     std::copy(scalar.q.begin(), scalar.q.end(), rows.q.begin());
+    rows.window = scalar.window;
+    rows.soft_cap = scalar.soft_cap;
     set->attention(rows.args(kv, first_position));
     ASSERT_TRUE(same_bits(rows.out.data(), scalar.out.data(), rows.out.size())) << set->name;
   }
@@ -203,6 +209,69 @@ TEST_P(AttentionOfLevels, ExtremesEqualScalar) {
         for (float x : a.out) ASSERT_FALSE(std::isnan(x));
       }
     }
+  }
+}
+
+struct WindowCase {
+  uint32_t head_dim, group, rows, first_position, window;
+  float soft_cap;
+};
+const WindowCase kWindowCases[] = {
+    {32, 2, 40, 0, 16, 50.0f},   {24, 3, 70, 40, 1, 0.0f},      {64, 1, 130, 0, 33, 0.0f},   {12, 5, 33, 31, 32, 3.0f},
+    {64, 4, 25, 1010, 512, 0.0f}, {256, 4, 9, 1300, 512, 50.0f}, {80, 7, 12, 700, 100, 1.0f}, {8, 1, 90, 1000, 40, 0.0f},
+    {64, 2, 20, 520, 4096, 20.0f}, {16, 16, 66, 480, 31, 0.0f},
+};
+
+// A window and a soft cap change nothing of the rule: levels, chunks, single rows and merged segments give the same bits.
+TEST_P(AttentionOfLevels, WindowAndSoftCapEqualScalarAndTwin) {
+  std::mt19937 rng(6);
+  for (const WindowCase& c : kWindowCases) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window " << c.window);
+    const uint32_t tokens = c.first_position + c.rows;
+    const uint32_t gone = c.first_position >= c.window ? (c.first_position + 1 - c.window) / kPageTokens * kPageTokens : 0;
+    KvBlocks kv(GetParam(), GetParam(), c.head_dim, tokens);   // pages wholly before the window stay full of NaN
+    fill_kv(kv, c.head_dim, gone, tokens, rng);
+    Rows rows(c.rows, c.group, c.head_dim);
+    rows.window = c.window;
+    rows.soft_cap = c.soft_cap;
+    rows.fill(rng, 3);
+    kernel_set(Level::scalar)->attention(rows.args(kv, c.first_position));
+    expect_levels_equal(rows, kv, c.first_position);
+    for (uint32_t r = 0; r < c.rows; ++r) {
+      const size_t head = r % c.group * c.head_dim;
+      const auto twin = attention_twin(kv, rows.q.data() + r * rows.q_stride + head, c.head_dim, c.first_position + r,
+                                       rows.args(kv, 0).scale, c.window, c.soft_cap);
+      for (uint32_t d = 0; d < c.head_dim; ++d) {
+        ASSERT_NEAR(rows.out[r * rows.out_stride + head + d], twin.out[d], twin.bound[d]) << "row " << r;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, WindowedChunkEqualsItsRowsAndItsSegments) {
+  std::mt19937 rng(8);
+  for (const WindowCase& c : kWindowCases) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window " << c.window);
+    const uint32_t tokens = c.first_position + c.rows, segments = (tokens + kAttentionSegment - 1) / kAttentionSegment;
+    KvBlocks kv(type(), type(), c.head_dim, tokens);
+    fill_kv(kv, c.head_dim, 0, tokens, rng);
+    Rows chunk(c.rows, c.group, c.head_dim);
+    chunk.window = c.window;
+    chunk.soft_cap = c.soft_cap;
+    chunk.fill(rng, 3);
+    set().attention(chunk.args(kv, c.first_position));
+    chunk.expect_gaps_untouched();
+    const std::vector<float> expected(chunk.out.begin(), chunk.out.end());
+    for (uint32_t r = 0; r < c.rows; ++r) set().attention(chunk.args(kv, c.first_position, r, 1));
+    ASSERT_TRUE(same_bits(chunk.out.data(), expected.data(), expected.size()));
+    Guarded<float> partials(size_t{c.rows} * c.group * segments * attention_partial_floats(c.head_dim));
+    std::fill(partials.begin(), partials.end(), std::numeric_limits<float>::quiet_NaN());
+    std::fill(chunk.out.begin(), chunk.out.end(), kUntouched);
+    const AttentionArgs args = chunk.args(kv, c.first_position);
+    for (uint32_t s = segments; s-- > 0;) set().attention_partial(args, s, segments, partials.data());
+    set().attention_merge(args, c.rows / 3, c.rows, segments, partials.data());
+    set().attention_merge(args, 0, c.rows / 3, segments, partials.data());
+    ASSERT_TRUE(same_bits(chunk.out.data(), expected.data(), expected.size()));
   }
 }
 

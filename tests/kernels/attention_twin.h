@@ -83,31 +83,35 @@ class KvBlocks {
   std::vector<const std::byte*> k_blocks_, v_blocks_;
 };
 
-/// One query over the tokens 0 … position. bound[d] is how far a float computation in the order of HACKING.md may be off:
+/// One query over the tokens 0 … position, or the last `window` of them, scores capped where `cap` is not 0. bound[d] is how far a float computation in the order of HACKING.md may be off:
 /// u = 2^-24 times (steps of the longest chain) relative to the sum of magnitudes.
 struct TwinResult {
   std::vector<double> out, bound;
 };
-inline TwinResult attention_twin(const KvBlocks& kv, const float* q, uint32_t head_dim, uint32_t position, double scale) {
+inline TwinResult attention_twin(const KvBlocks& kv, const float* q, uint32_t head_dim, uint32_t position, double scale,
+                                 uint32_t window = 0, double cap = 0) {
   const double u = 0x1p-24;
+  const uint32_t first = window != 0 && position + 1 > window ? position + 1 - window : 0;
   std::vector<double> score(position + 1);
   double most = -std::numeric_limits<double>::infinity(), score_error = 0;
-  for (uint32_t t = 0; t <= position; ++t) {
+  for (uint32_t t = first; t <= position; ++t) {
     double sum = 0, magnitude = 0;
     for (uint32_t d = 0; d < head_dim; ++d) {
       sum += q[d] * kv.k(t, d);
       magnitude += std::fabs(q[d] * kv.k(t, d));
     }
     score[t] = sum * scale;
+    if (cap != 0) score[t] = cap * std::tanh(score[t] / cap);
     most = std::max(most, score[t]);
-    score_error = std::max(score_error, (head_dim + 4) * u * magnitude * scale);
+    // The cap's slope is at most 1; exp, its argument, quotient and difference add a few roundings of the cap.
+    score_error = std::max(score_error, (head_dim + 4) * u * magnitude * scale + 8 * u * cap);
   }
   double total = 0;
-  for (double& s : score) total += (s = std::exp(s - most));
+  for (uint32_t t = first; t <= position; ++t) total += score[t] = std::exp(score[t] - most);
   TwinResult r{std::vector<double>(head_dim), std::vector<double>(head_dim)};
   for (uint32_t d = 0; d < head_dim; ++d) {
     double magnitude = 0;
-    for (uint32_t t = 0; t <= position; ++t) {
+    for (uint32_t t = first; t <= position; ++t) {
       r.out[d] += score[t] / total * kv.v(t, d);
       magnitude += score[t] / total * std::fabs(kv.v(t, d));
     }

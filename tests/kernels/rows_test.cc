@@ -111,6 +111,47 @@ TEST_P(RowFunctions, SiluMul) {
   });
 }
 
+TEST_P(RowFunctions, GeluMul) {
+  for_rows([&](const Row& gate, std::mt19937& rng) {
+    const Row up(gate.n, 1), out(gate.n, 4);
+    std::normal_distribution<float> normal(0, 2);
+    for (uint32_t i = 0; i < gate.n; ++i) up[i] = normal(rng);
+    std::vector<float> expected(gate.n);
+    set().gelu_mul(gate.data(), up.data(), gate.n, out.data());
+    scalar().gelu_mul(gate.data(), up.data(), gate.n, expected.data());
+    ASSERT_TRUE(same_bits(out.data(), expected.data(), gate.n));
+    out.expect_slack_untouched();
+    for (uint32_t i = 0; i < gate.n; ++i) {
+      const double x = gate[i], u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+      if (!(std::fabs(u) < 40)) continue;
+      const double y = x / (1 + std::exp(-2 * u)) * up[i];       // = x / 2 * (1 + tanh(u)) * up, without its cancellation
+      ASSERT_NEAR(out[i], y, std::fabs(y) * (8 * std::fabs(u) + 5) * 0x1p-24 + 1e-35) << gate[i];
+      ASSERT_NEAR(y, x / 2 * (1 + std::tanh(u)) * up[i], std::fabs(x * up[i]) * 1e-14 + 1e-40);
+    }
+  });
+}
+
+TEST_P(RowFunctions, SoftCap) {
+  for_rows([&](const Row& x, std::mt19937&) {
+    for (const float cap : {30.0f, 50.0f, 0.7f}) {
+      Row out(x.n, 3);
+      std::copy_n(x.data(), x.n, out.data());
+      std::vector<float> expected(x.data(), x.data() + x.n);
+      set().soft_cap(out.data(), x.n, cap);
+      scalar().soft_cap(expected.data(), x.n, cap);
+      ASSERT_TRUE(same_bits(out.data(), expected.data(), x.n));
+      out.expect_slack_untouched();
+      for (uint32_t i = 0; i < x.n; ++i) {
+        if (std::isnan(x[i])) continue;
+        ASSERT_NEAR(out[i], cap * std::tanh(static_cast<double>(x[i]) / cap), cap * 6 * 0x1p-24) << x[i];
+        if (x[i] == 0) {
+          ASSERT_EQ(out[i], 0.0f);
+        }
+      }
+    }
+  });
+}
+
 // exp of all levels through silu: a dense sweep of the floats.
 TEST_P(RowFunctions, ExpEqualsScalarOverAllFloats) {
   std::vector<float> x, ones(4096, 1.0f), a(4096), b(4096);
