@@ -6,20 +6,6 @@
 #include "kernels/lanes/store.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
-
-void attention(const AttentionArgs& args) noexcept { attend<Avx512Lanes>(args); }
-void attention_partial(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) noexcept {
-  attend_segment<Avx512Lanes>(args, segment, segments, partials);
-}
-void attention_merge(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
-                     const float* partials) noexcept {
-  merge_partials<Avx512Lanes>(args, first_row, last_row, segments, partials);
-}
-void store_k(KvType type, uint32_t head_dim, const float* k, std::byte* block, uint32_t slot) noexcept {
-  store_k_slot<Avx512Lanes>(type, head_dim, k, block, slot);
-}
-void store_v(KvType type, uint32_t head_dim, const float* v, std::byte* block, uint32_t slot) noexcept {
-  store_v_slot<Avx512Lanes>(type, head_dim, v, block, slot);
-}
-
+using Lanes = Avx512Lanes;
+#include "kernels/lanes/attention_functions.inc"
 }  // namespace ellm::kernels::ELLM_AVX512
