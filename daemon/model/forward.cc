@@ -63,6 +63,14 @@ struct ForwardPass::Impl {
     output_form.add(w.output);
     const uint32_t pages = (max_context + shm::kPageTokens - 1) / shm::kPageTokens;
     for (auto& pointers : block_pointers) pointers.resize(2 * size_t{pages});
+    // A step allocates nothing, so it cannot fail for want of memory.
+    rows.reserve(max_rows);
+    chunk_row.reserve(max_rows);
+    logit_rows.reserve(max_logits);
+    const size_t split_items = size_t{kSplitQueries} * c.kv_heads;
+    attention_items.reserve(std::max(size_t{max_rows} * c.kv_heads,
+                                     split_items * (max_context / kernels::kAttentionSegment + 1)));
+    merge_items.reserve(split_items);
   }
 
   std::shared_ptr<const Model> model;

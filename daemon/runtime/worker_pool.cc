@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -52,7 +53,7 @@ pid_t thread_id() {
   return id;
 }
 
-void set_affinity(const std::vector<int>& cpus) {
+void set_affinity(std::span<const int> cpus) {
   if (cpus.empty()) return;
   const size_t most = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
   cpu_set_t* set = CPU_ALLOC(most);
@@ -140,13 +141,13 @@ void WorkerPool::Impl::pin_caller() {
   const pid_t self = thread_id();
   if (caller == self) return;
   caller = self;
-  if (pinned) set_affinity({core_cpus[0]});
+  if (pinned) set_affinity(std::span(core_cpus).first(1));
 }
 
 void WorkerPool::Impl::work(WorkerPool& pool, uint32_t index) {
   pthread_setname_np(pthread_self(), ("ellm-worker-" + std::to_string(index)).substr(0, 15).c_str());
   // Not pinned: the creating thread may be, so the mask is set in either case.
-  set_affinity(pinned ? std::vector<int>{core_cpus[index]} : cpus);
+  set_affinity(pinned ? std::span(core_cpus).subspan(index, 1) : std::span(cpus));
   Group& group = groups[index / kGroup];
   for (uint32_t seen = kFirstPhase;;) {
     spinners[index].idle.wait_while(group.phase, 2 * seen);

@@ -14,6 +14,8 @@
 namespace ellm::serve {
 namespace {
 
+constexpr std::chrono::milliseconds kTellAgain{20};  // where an owner had no memory for a request's end
+
 class ForwardRunner : public StepRunner {
  public:
   ForwardRunner(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool,
@@ -34,7 +36,7 @@ struct Engine::Impl : ModelQueue::Listener {
   Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l) : kernels(k), pool(p), limits(l) {}
 
   struct Entry {
-    std::shared_ptr<ModelQueue> queue;
+    std::unique_ptr<ModelQueue> queue;
     bool removing = false;
   };
 
@@ -47,7 +49,8 @@ struct Engine::Impl : ModelQueue::Listener {
   mutable std::condition_variable changed;  // the others: a model went, a request ended
   std::map<std::string, Entry> models;
   std::map<RequestId, std::shared_ptr<Sequence>> requests;
-  std::vector<std::shared_ptr<Sequence>> incoming;
+  SequenceList incoming;
+  SequenceList untold_ends;  // the engine thread's
   bool ending_raised = false, stopping = false, quit = false;
   RequestId next_id = 1;
   uint64_t queued_tokens = 0;
@@ -77,13 +80,19 @@ struct Engine::Impl : ModelQueue::Listener {
     if (requests.empty()) changed.notify_all();
   }
 
+  void untold(SequenceList& from, SequenceList::iterator sequence) override {
+    untold_ends.splice(untold_ends.end(), from, sequence);
+  }
+
   Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
   void end(RequestId id, Sequence::Ending how);
   void loop();
   bool take(bool idle);
   void hand_over();
-  std::vector<std::shared_ptr<ModelQueue>> queues() const;
+  ModelQueue* queue_after(const ModelQueue* last) const;
+  ModelQueue* marked();
   void remove_marked();
+  void tell_again();
 };
 
 /// Under the mutex. `limit`: tokens at which the request will end.
@@ -119,7 +128,9 @@ bool Engine::Impl::take(bool idle) {
   const auto removing = [&] {
     return std::any_of(models.begin(), models.end(), [](const auto& m) { return m.second.removing; });
   };
-  if (idle) wake.wait(lock, [&] { return quit || ending_raised || !incoming.empty() || removing(); });
+  const auto work = [&] { return quit || ending_raised || !incoming.empty() || removing(); };
+  if (idle && untold_ends.empty()) wake.wait(lock, work);
+  if (idle && !untold_ends.empty()) wake.wait_for(lock, kTellAgain, work);
   ending_raised = false;
   hand_over();
   return !quit;
@@ -127,42 +138,50 @@ bool Engine::Impl::take(bool idle) {
 
 /// Under the mutex: what came in goes to its model's queue.
 void Engine::Impl::hand_over() {
-  for (auto& sequence : incoming) models.at(sequence->request.model).queue->enqueue(std::move(sequence));
-  incoming.clear();
+  while (!incoming.empty()) {
+    models.at(incoming.front()->request.model).queue->enqueue(incoming, incoming.begin());
+  }
 }
 
-std::vector<std::shared_ptr<ModelQueue>> Engine::Impl::queues() const {
-  std::vector<std::shared_ptr<ModelQueue>> all;
+/// The next model by name, the first one after null; null after the last. The engine thread alone removes models, so
+/// what it is given here stays.
+ModelQueue* Engine::Impl::queue_after(const ModelQueue* last) const {
   std::lock_guard lock(mutex);
-  for (const auto& [name, entry] : models) all.push_back(entry.queue);
-  return all;
+  const auto found = last ? models.upper_bound(last->name()) : models.begin();
+  return found == models.end() ? nullptr : found->second.queue.get();
+}
+
+ModelQueue* Engine::Impl::marked() {
+  std::lock_guard lock(mutex);
+  hand_over();  // what was submitted since take(), before the model was marked, ends with it
+  const auto found = std::find_if(models.begin(), models.end(), [](const auto& m) { return m.second.removing; });
+  return found == models.end() ? nullptr : found->second.queue.get();
 }
 
 void Engine::Impl::remove_marked() {
-  std::vector<std::shared_ptr<ModelQueue>> gone;
-  {
-    std::lock_guard lock(mutex);
-    hand_over();  // what was submitted since take(), before the model was marked, ends with it
-    for (const auto& [name, entry] : models) {
-      if (entry.removing) gone.push_back(entry.queue);
-    }
-  }
-  for (auto& queue : gone) {
+  while (ModelQueue* queue = marked()) {
     queue->end_all(Finish::cancelled);
-    {
-      std::lock_guard lock(mutex);
-      models.erase(queue->name());
-    }
-    queue.reset();  // frees the pages before remove_model returns
+    std::unique_lock lock(mutex);
+    auto gone = models.extract(queue->name());
+    lock.unlock();
+    gone = decltype(gone)();  // frees the pages before remove_model returns
+    changed.notify_all();
   }
-  if (!gone.empty()) changed.notify_all();
+}
+
+void Engine::Impl::tell_again() {
+  untold_ends.remove_if([](const auto& sequence) {
+    sequence->tell_end(kNoMemory);
+    return sequence->told;
+  });
 }
 
 void Engine::Impl::loop() {
   for (bool idle = true; take(idle);) {
+    tell_again();
     remove_marked();
     idle = true;
-    for (const auto& queue : queues()) {  // the models take turns, a step each
+    for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {  // the models take turns, a step each
       queue->sweep_and_admit();
       if (!queue->has_running()) continue;
       {
@@ -174,7 +193,8 @@ void Engine::Impl::loop() {
       idle = false;
     }
   }
-  for (const auto& queue : queues()) queue->end_all(Finish::cancelled);
+  for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->end_all(Finish::cancelled);
+  tell_again();
 }
 
 Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits)
@@ -218,7 +238,7 @@ void Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
   auto queue =
-      std::make_shared<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
+      std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
   std::lock_guard lock(impl_->mutex);
   if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {
     throw model::LoadError("a model named '" + name + "' is loaded already");
@@ -267,16 +287,17 @@ Engine::Submitted Engine::submit(EngineRequest request) {
     if (token >= vocabulary) return {Refusal::bad_token, 0};
   }
   auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels);  // reads the whole prompt
+  SequenceList one{sequence};
   std::lock_guard lock(impl_->mutex);
   // Asked again: another thread may have filled the queue, removed the model or changed its context meanwhile.
   std::swap(sequence->request.tokens, sequence->tokens);
   const Refusal refusal = impl_->refuse(sequence->request, sequence->limit);
   std::swap(sequence->request.tokens, sequence->tokens);
   if (refusal != Refusal::none) return {refusal, 0};
+  impl_->requests.emplace(id, sequence);
+  impl_->incoming.splice(impl_->incoming.end(), one);  // from here on nothing can fail
   ++impl_->counters.queued;
   impl_->queued_tokens += sequence->prompt_tokens;
-  impl_->requests.emplace(id, sequence);
-  impl_->incoming.push_back(std::move(sequence));
   impl_->wake.notify_one();
   return {Refusal::none, id};
 }

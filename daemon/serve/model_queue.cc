@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
+#include <stdexcept>
 
 namespace ellm::serve {
 namespace {
@@ -36,25 +38,7 @@ void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint
   for (uint32_t i = 0; i < count; ++i) top.emplace_back(ids[i], logits[ids[i]] - total);
 }
 
-/// An owner that cannot take the last word must not end the engine, which serves the others.
-template <class F>
-void tell(F&& last_word) noexcept {
-  try {
-    last_word();
-  } catch (const std::exception&) {
-  }
-}
-
 }  // namespace
-
-/// Of one row of logits: the drawn token, or the log-probability of the token that follows in the text and the best
-/// ones.
-struct ModelQueue::Drawn {
-  model::Sampled sampled;
-  float log_prob = 0;
-  std::vector<std::pair<uint32_t, float>> top;
-  std::string failure;
-};
 
 ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits,
                        const kernels::KernelSet& kernels, runtime::WorkerPool& pool, Listener& listener)
@@ -67,18 +51,22 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
       free_pages_(servable_.kv->free_pages()),
-      prefill_rows_{limits_.step_tokens, limits_.step_tokens} {}
+      prefill_rows_{limits_.step_tokens, limits_.step_tokens} {
+  pieces_.reserve(limits_.max_running);
+  chunks_.reserve(limits_.max_running);
+  rows_.reserve(limits_.max_running + limits_.score_rows);
+  drawn_.reserve(limits_.max_running + limits_.score_rows);
+}
 
 ModelQueue::~ModelQueue() = default;
 
-void ModelQueue::sweep(Deque& sequences) {
-  for (auto& sequence : sequences) {
+void ModelQueue::sweep(SequenceList& sequences) {
+  for (const auto& sequence : sequences) {
     const auto ending = sequence->ending.load(std::memory_order_relaxed);
     if (ending == Sequence::Ending::none) continue;
-    const auto kept = std::move(sequence);
-    finish(*kept, ending == Sequence::Ending::stop ? Finish::stop : Finish::cancelled);
+    finish(*sequence, ending == Sequence::Ending::stop ? Finish::stop : Finish::cancelled);
   }
-  std::erase(sequences, nullptr);
+  drop_ended(sequences);
 }
 
 void ModelQueue::sweep_and_admit() {
@@ -86,8 +74,7 @@ void ModelQueue::sweep_and_admit() {
   sweep(waiting_);
   // Strictly in order: nobody overtakes a large request that waits for pages.
   while (!waiting_.empty() && running_.size() < limits_.max_running && admit(*waiting_.front())) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.splice(running_.end(), waiting_, waiting_.begin());
   }
 }
 
@@ -103,12 +90,12 @@ bool ModelQueue::admit(Sequence& sequence) {
 }
 
 /// Every decoding request gets its row; prompts share the rest of the step in the order of admission.
-std::vector<ModelQueue::Piece> ModelQueue::plan() const {
-  std::vector<Piece> pieces;
+void ModelQueue::plan() {
+  pieces_.clear();
   uint32_t decodes = 0;
   for (const auto& sequence : running_) {
     if (sequence->prefilling()) continue;
-    pieces.push_back({sequence, 1, 1});
+    pieces_.push_back({sequence.get(), 1, 1});
     ++decodes;
   }
   uint32_t rows = std::min(limits_.step_tokens - std::min(decodes, limits_.step_tokens), prefill_rows_[decodes != 0]);
@@ -121,124 +108,111 @@ std::vector<ModelQueue::Piece> ModelQueue::plan() const {
     if (take == 0) continue;
     rows -= take;
     if (score) score_rows -= take;
-    pieces.push_back({sequence, take, score ? take : (take == left ? 1u : 0u)});
+    pieces_.push_back({sequence.get(), take, score ? take : (take == left ? 1u : 0u)});
   }
-  return pieces;
 }
 
 /// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails
 /// then.
-void ModelQueue::allocate_pages(std::vector<Piece>& pieces) {
-  std::erase_if(pieces, [this](const Piece& piece) {
-    Sequence& s = *piece.sequence;
-    while (s.pages.size() < pages_for(s.computed + piece.rows)) {
+void ModelQueue::allocate_pages() {
+  const auto give = [this](Sequence& s, uint32_t pages) {
+    s.pages.reserve(pages_for(s.kv_tokens()));  // before a page is taken, which would be lost otherwise
+    while (s.pages.size() < pages) {
       const auto page = servable_.kv->allocate();
-      if (!page) {
-        fail(s, "the machine has no memory left for the request's keys and values");
-        return true;
-      }
+      if (!page) return fail(s, "the machine has no memory left for the request's keys and values");
       s.pages.push_back(*page);
     }
-    return false;
+  };
+  std::erase_if(pieces_, [&](const Piece& piece) {
+    Sequence& s = *piece.sequence;
+    try {
+      give(s, pages_for(s.computed + piece.rows));
+    } catch (const std::exception& e) {
+      fail(s, e);
+    }
+    return s.ended;
   });
   populated_pages_.store(servable_.kv->populated_pages(), std::memory_order_relaxed);
   free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
 }
 
-std::span<const float> ModelQueue::run(const std::vector<Piece>& pieces) {
-  std::vector<model::Chunk> chunks;
-  chunks.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
+std::span<const float> ModelQueue::run() {
+  chunks_.clear();
+  for (const Piece& piece : pieces_) {
     const Sequence& s = *piece.sequence;
-    chunks.push_back({std::span(s.tokens).subspan(s.computed, piece.rows), s.computed, s.pages, piece.logits});
+    chunks_.push_back({std::span(s.tokens).subspan(s.computed, piece.rows), s.computed, s.pages, piece.logits});
   }
-  return servable_.runner->step(chunks);
+  return servable_.runner->step(chunks_);
 }
 
 /// Rows are independent of each other, so the workers share them.
-std::vector<ModelQueue::Drawn> ModelQueue::draw(const std::vector<Piece>& pieces, std::span<const float> logits) {
-  struct Row {
-    const Piece* piece;
-    uint32_t position;
-  };  // position: of the token that the row predicts
-  std::vector<Row> rows;
-  for (const Piece& piece : pieces) {
+void ModelQueue::draw(std::span<const float> logits) {
+  rows_.clear();
+  drawn_.clear();
+  for (Piece& piece : pieces_) {
+    piece.first_logits = rows_.size();
     for (uint32_t i = 0; i < piece.logits; ++i) {
-      rows.push_back({&piece, piece.sequence->computed + piece.rows - piece.logits + i + 1});
+      rows_.push_back({&piece, piece.sequence->computed + piece.rows - piece.logits + i + 1});
     }
   }
+  drawn_.resize(rows_.size());
   const size_t vocabulary = servable_.runner->vocabulary();
-  if (logits.size() < rows.size() * vocabulary) throw std::runtime_error("the model returned too few logits");
-  std::vector<Drawn> drawn(rows.size());
-  const auto draw_one = [&](size_t i) {
-    Sequence& s = *rows[i].piece->sequence;
-    const auto row = logits.subspan(i * vocabulary, vocabulary);
-    try {
-      if (!s.request.score) {
-        drawn[i].sampled = s.sampler.sample(row, rows[i].position, s.request.want_logprobs);
-      } else {
-        const auto next = rows[i].position < s.tokens.size() ? std::optional(s.tokens[rows[i].position]) : std::nullopt;
-        score_row(row, next, s.request.score_top, kernels_, drawn[i].log_prob, drawn[i].top);
-      }
-    } catch (const std::exception& e) {
-      drawn[i].failure = e.what();
-    }
-  };
-  if (rows.size() == 1) {
-    draw_one(0);
-  } else if (!rows.empty()) {
+  if (logits.size() < rows_.size() * vocabulary) throw std::runtime_error("the model returned too few logits");
+  const auto draw_row = [&](size_t i) { draw_one(rows_[i], logits.subspan(i * vocabulary, vocabulary), drawn_[i]); };
+  if (rows_.size() == 1) {
+    draw_row(0);
+  } else if (!rows_.empty()) {
     pool_.run([&](runtime::Worker& worker) {
-      for (uint32_t i = worker.next(); i < rows.size(); i = worker.next()) draw_one(i);
+      for (uint32_t i = worker.next(); i < rows_.size(); i = worker.next()) draw_row(i);
     });
   }
-  return drawn;
+}
+
+void ModelQueue::draw_one(const Row& row, std::span<const float> logits, Drawn& drawn) {
+  Sequence& s = *row.piece->sequence;
+  try {
+    if (!s.request.score) {
+      drawn.sampled = s.sampler.sample(logits, row.position, s.request.want_logprobs);
+    } else {
+      const auto next = row.position < s.tokens.size() ? std::optional(s.tokens[row.position]) : std::nullopt;
+      score_row(logits, next, s.request.score_top, kernels_, drawn.log_prob, drawn.top);
+    }
+  } catch (...) {
+    drawn.failure = std::current_exception();
+  }
 }
 
 void ModelQueue::step() {
-  std::vector<Piece> pieces;
-  try {
-    pieces = plan();
-    allocate_pages(pieces);
-  } catch (const std::exception& e) {
-    for (const auto& sequence : running_) fail(*sequence, e.what());
-    return drop_ended();
-  }
-  if (pieces.empty()) return drop_ended();
-  size_t logits_rows = 0;
-  for (Piece& piece : pieces) {
-    piece.first_logits = logits_rows;
-    logits_rows += piece.logits;
-  }
-  std::vector<Drawn> drawn;
+  plan();
+  allocate_pages();
+  if (pieces_.empty()) return drop_ended(running_);
   const auto start = Clock::now();
   try {
-    drawn = draw(pieces, run(pieces));
+    draw(run());
   } catch (const std::exception& e) {
-    for (const Piece& piece : pieces) fail(*piece.sequence, e.what());
-    drop_ended();
-    return;
+    for (const Piece& piece : pieces_) fail(*piece.sequence, e);
+    return drop_ended(running_);
   }
-  adapt(pieces, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-  for (const Piece& piece : pieces) {
+  adapt(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  for (const Piece& piece : pieces_) {
     Sequence& s = *piece.sequence;
     s.computed += piece.rows;
     s.done.store(s.computed, std::memory_order_relaxed);
     if (s.ending.load(std::memory_order_relaxed) != Sequence::Ending::none) continue;  // swept before the next step
-    const auto rows = std::span(drawn).subspan(piece.first_logits, piece.logits);
     try {
-      deliver(piece, rows);
+      deliver(piece, std::span(drawn_).subspan(piece.first_logits, piece.logits));
     } catch (const std::exception& e) {
-      fail(s, e.what());
+      fail(s, e);
     }
   }
-  drop_ended();
+  drop_ended(running_);
 }
 
 /// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that
 /// hold up nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
-void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
+void ModelQueue::adapt(double step_ms) {
   uint32_t decodes = 0, prefill = 0;
-  for (const Piece& piece : pieces) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
+  for (const Piece& piece : pieces_) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
   if (limits_.step_ms == 0 || prefill == 0) return;
   const uint32_t factor = decodes != 0 ? 1 : kAloneFactor;
   const double wanted_ms = static_cast<double>(limits_.step_ms) * factor;
@@ -255,7 +229,7 @@ void ModelQueue::adapt(const std::vector<Piece>& pieces, double step_ms) {
 void ModelQueue::deliver(const Piece& piece, std::span<Drawn> rows) {
   Sequence& s = *piece.sequence;
   for (const Drawn& row : rows) {
-    if (!row.failure.empty()) throw std::runtime_error(row.failure);
+    if (row.failure) std::rethrow_exception(row.failure);
   }
   if (s.request.score) return deliver_score(s, s.computed - piece.rows, rows);
   if (!rows.empty()) deliver_token(s, std::move(rows[0].sampled));
@@ -293,7 +267,7 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
   if (!s.prefilling()) finish(s, Finish::stop);
 }
 
-void ModelQueue::leave(Sequence& s, bool served) {
+void ModelQueue::leave(Sequence& s, bool served) noexcept {
   for (shm::PageId page : s.pages) servable_.kv->release(page);
   s.pages.clear();
   reserved_pages_ -= s.reserved_pages;
@@ -302,32 +276,41 @@ void ModelQueue::leave(Sequence& s, bool served) {
   listener_.ended(s, served);
 }
 
-void ModelQueue::finish(Sequence& s, Finish finish) {
+void ModelQueue::finish(Sequence& s, Finish finish) noexcept {
   leave(s, finish == Finish::stop || finish == Finish::length);
-  const RequestStats stats = s.stats(Clock::now());
-  const RequestEvents events = std::move(s.request.events);
-  s.request.events = {};
   s.ended = true;
-  tell([&] { if (events.on_done) events.on_done(finish, stats); });
+  s.finish = finish;
+  s.final_stats = s.stats(Clock::now());
+  s.tell_end(nullptr);
 }
 
-void ModelQueue::fail(Sequence& s, const std::string& why) {
+void ModelQueue::fail(Sequence& s, const char* why) noexcept {
   if (s.ended) return;
   leave(s, false);
-  const RequestEvents events = std::move(s.request.events);
-  s.request.events = {};
-  s.ended = true;
-  tell([&] { if (events.on_failed) events.on_failed(why); });
+  s.ended = s.failed = true;
+  s.tell_end(why);
 }
 
-void ModelQueue::drop_ended() {
-  std::erase_if(running_, [](const auto& sequence) { return sequence->ended; });
+void ModelQueue::fail(Sequence& s, const std::exception& why) noexcept {
+  fail(s, dynamic_cast<const std::bad_alloc*>(&why) ? kNoMemory : why.what());
+}
+
+void ModelQueue::drop_ended(SequenceList& sequences) noexcept {
+  for (auto next = sequences.begin(); next != sequences.end();) {
+    const auto sequence = next++;
+    if (!(*sequence)->ended) continue;
+    if ((*sequence)->told) {
+      sequences.erase(sequence);
+    } else {
+      listener_.untold(sequences, sequence);
+    }
+  }
 }
 
 void ModelQueue::end_all(Finish how) {
   for (auto* sequences : {&running_, &waiting_}) {
     for (const auto& sequence : *sequences) finish(*sequence, how);
-    sequences->clear();
+    drop_ended(*sequences);
   }
 }
 

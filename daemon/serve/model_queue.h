@@ -2,7 +2,7 @@
 // together. The engine thread alone calls it, but for what is marked.
 #pragma once
 #include <atomic>
-#include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +19,8 @@ class ModelQueue {
     virtual ~Listener() = default;
     virtual void admitted(const Sequence& sequence) = 0;
     virtual void ended(const Sequence& sequence, bool served) = 0;
+    /// Takes over an ended request whose owner had no memory for the last word, and tells it again.
+    virtual void untold(SequenceList& from, SequenceList::iterator sequence) = 0;
   };
 
   ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits, const kernels::KernelSet& kernels,
@@ -37,7 +39,11 @@ class ModelQueue {
   }
   bool kv_locked() const { return kv_locked_; }
 
-  void enqueue(std::shared_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+  // None of these throws or needs memory but for the requests themselves: what a step works with is reserved at
+  // construction, and a request that lacks memory fails alone.
+  void enqueue(SequenceList& from, SequenceList::iterator sequence) {
+    waiting_.splice(waiting_.end(), from, sequence);
+  }
   /// Ends what was cancelled since the last step, then admits from the head of the queue what the pages allow.
   void sweep_and_admit();
   bool has_running() const { return !running_.empty(); }
@@ -48,27 +54,37 @@ class ModelQueue {
 
  private:
   struct Piece {  // a sequence's part in the step
-    std::shared_ptr<Sequence> sequence;
+    Sequence* sequence;  // in running_
     uint32_t rows, logits;
     size_t first_logits = 0;  // its first row of logits
   };
-  struct Drawn;  // what was made of a row of logits
-  using Deque = std::deque<std::shared_ptr<Sequence>>;
+  struct Row {  // of logits
+    const Piece* piece;
+    uint32_t position;  // of the token that the row predicts
+  };
+  struct Drawn {  // what was made of a row of logits
+    model::Sampled sampled;
+    float log_prob = 0;                           // score: of the token that follows in the text
+    std::vector<std::pair<uint32_t, float>> top;  // and the best ones
+    std::exception_ptr failure;
+  };
 
   bool admit(Sequence& sequence);
-  void sweep(Deque& sequences);
-  std::vector<Piece> plan() const;
-  void allocate_pages(std::vector<Piece>& pieces);
-  std::span<const float> run(const std::vector<Piece>& pieces);
-  std::vector<Drawn> draw(const std::vector<Piece>& pieces, std::span<const float> logits);
+  void sweep(SequenceList& sequences);
+  void plan();
+  void allocate_pages();
+  std::span<const float> run();
+  void draw(std::span<const float> logits);
+  void draw_one(const Row& row, std::span<const float> logits, Drawn& drawn);
   void deliver(const Piece& piece, std::span<Drawn> rows);
   void deliver_token(Sequence& sequence, model::Sampled sampled);
   void deliver_score(Sequence& sequence, uint32_t first, std::span<Drawn> rows);
-  void adapt(const std::vector<Piece>& pieces, double step_ms);
-  void finish(Sequence& sequence, Finish finish);
-  void fail(Sequence& sequence, const std::string& why);
-  void leave(Sequence& sequence, bool served);
-  void drop_ended();
+  void adapt(double step_ms);
+  void finish(Sequence& sequence, Finish finish) noexcept;
+  void fail(Sequence& sequence, const char* why) noexcept;
+  void fail(Sequence& sequence, const std::exception& why) noexcept;
+  void leave(Sequence& sequence, bool served) noexcept;
+  void drop_ended(SequenceList& sequences) noexcept;
 
   std::string name_;
   Servable servable_;
@@ -81,7 +97,12 @@ class ModelQueue {
   uint32_t reserved_pages_ = 0;
   std::atomic<uint32_t> free_pages_, populated_pages_{0};
   uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
-  Deque waiting_, running_;
+  SequenceList waiting_, running_;
+  // The present step's.
+  std::vector<Piece> pieces_;
+  std::vector<model::Chunk> chunks_;
+  std::vector<Row> rows_;
+  std::vector<Drawn> drawn_;
 };
 
 }  // namespace ellm::serve

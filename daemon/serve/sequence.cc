@@ -1,6 +1,8 @@
 // See sequence.h.
 #include "daemon/serve/sequence.h"
 
+#include <new>
+
 namespace ellm::serve {
 namespace {
 
@@ -38,6 +40,18 @@ Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, c
 void Sequence::end(Ending how) {
   Ending none = Ending::none;
   ending.compare_exchange_strong(none, how, std::memory_order_relaxed);
+}
+
+void Sequence::tell_end(const char* why) noexcept {
+  try {
+    if (failed && request.events.on_failed) request.events.on_failed(why);
+    if (!failed && request.events.on_done) request.events.on_done(finish, final_stats);
+  } catch (const std::bad_alloc&) {
+    return;
+  } catch (...) {
+  }
+  told = true;
+  request.events = {};
 }
 
 RequestStats Sequence::stats(Clock::time_point now) const {

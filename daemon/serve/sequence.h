@@ -3,6 +3,8 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -29,7 +31,10 @@ struct Sequence {
   uint32_t prompt_tokens;
   uint32_t limit;  // tokens at which the sequence ends
   uint32_t computed = 0;
-  bool ended = false;
+  bool ended = false, failed = false;  // how: `finish`, or a failure
+  bool told = false;  // the owner has heard it
+  Finish finish = Finish::cancelled;
+  RequestStats final_stats;
   uint32_t reserved_pages = 0;  // counted against the model's pages from admission on
   std::vector<shm::PageId> pages;
   std::optional<float> carried_log_prob;  // score: of the first token of the next piece
@@ -46,8 +51,18 @@ struct Sequence {
   bool prefilling() const { return computed < prompt_tokens; }
   /// The first call decides how the request ends.
   void end(Ending how);
+  /// Gives the owner the last word. An owner that throws must not end the engine, which serves the others; one that
+  /// had no memory to hear it is to be told again (`told` stays false).
+  void tell_end(const char* why) noexcept;
   RequestStats stats(Clock::time_point now) const;
   RequestRow row(Clock::time_point now) const;
 };
+
+/// A list whose elements move to another list by splice(), which allocates nothing: once a request is submitted, no
+/// lack of memory keeps it from reaching its end.
+using SequenceList = std::list<std::shared_ptr<Sequence>>;
+
+/// What a request that lacked memory is told.
+inline constexpr const char* kNoMemory = "there is not enough memory for this request";
 
 }  // namespace ellm::serve

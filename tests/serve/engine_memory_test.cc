@@ -1,0 +1,191 @@
+// Allocations that fail: the engine's threads are refused memory at the k-th allocation, for every k of a round of
+// requests. At most a request fails for one refusal, the others' answers are what they were, and the engine goes on.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "tests/serve/answer.h"
+
+namespace {
+
+thread_local int spared = 0;            // scopes of this thread that are not refused anything
+std::atomic<int64_t> before_refusal{INT64_MAX};
+std::atomic<int64_t> refusals_left{0};  // a refusal of more than one lasts
+std::atomic<uint32_t> refused{0};
+
+struct Spare {
+  Spare() { ++spared; }
+  ~Spare() { --spared; }
+};
+
+bool refuse() {
+  if (spared != 0 || before_refusal.fetch_sub(1, std::memory_order_relaxed) > 0) return false;
+  if (refusals_left.fetch_sub(1, std::memory_order_relaxed) <= 0) return false;
+  ++refused;
+  return true;
+}
+
+void* allocate(size_t bytes) {
+  void* memory = refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate(bytes); }
+void* operator new[](size_t bytes) { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace ellm::serve::testing {
+namespace {
+
+/// The fake's own allocations are not the engine's: those of a real model's steps are made when it is loaded.
+class SparedRunner : public StepRunner {
+ public:
+  explicit SparedRunner(std::unique_ptr<StepRunner> runner) : runner_(std::move(runner)) {}
+  std::span<const float> step(std::span<const model::Chunk> chunks) override {
+    const Spare spare;
+    return runner_->step(chunks);
+  }
+  uint32_t max_rows() const override { return runner_->max_rows(); }
+  uint32_t max_logits() const override { return runner_->max_logits(); }
+  uint32_t vocabulary() const override { return runner_->vocabulary(); }
+
+ private:
+  std::unique_ptr<StepRunner> runner_;
+};
+
+Servable spared_servable(const Fake& fake) {
+  Servable servable = fake.servable();
+  servable.runner = std::make_unique<SparedRunner>(std::move(servable.runner));
+  return servable;
+}
+
+constexpr size_t kRequests = 5;
+
+/// Answers of all kinds, more than run at once.
+std::vector<RequestId> submit_round(Rig& rig, std::vector<Answer>& answers) {
+  std::vector<RequestId> ids;
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    EngineRequest request = greedy(prompt_of(20 + 15 * i, i), 6, answers[i]);
+    if (i == 1) request.score = true, request.score_top = 3;
+    if (i == 2) {
+      request.sampling.temperature = 1;
+      request.sampling.seed = 7;
+      request.sampling.repetition_penalty = 1.2f;
+      request.sampling.presence_penalty = 0.3f;
+      request.sampling.logprobs = 2;
+      request.want_logprobs = true;
+    }
+    const auto submitted = rig.engine->submit(std::move(request));
+    EXPECT_EQ(submitted.refusal, Refusal::none);
+    ids.push_back(submitted.id);
+  }
+  return ids;
+}
+
+void refuse_from(int64_t k, int64_t count) {
+  refused = 0;
+  refusals_left = count;
+  before_refusal = k;
+}
+
+void refuse_no_more() { before_refusal = INT64_MAX; }
+
+struct MemoryRig : Rig {
+  MemoryRig() : Rig(Fake{}, limits_of()) {
+    EXPECT_TRUE(engine->remove_model("fake"));
+    engine->add_servable("fake", spared_servable(Fake{script}));
+  }
+  static EngineLimits limits_of() {
+    EngineLimits limits = small();
+    limits.max_running = 3;
+    return limits;
+  }
+};
+
+/// Runs a round in which `count` allocations from the k-th on are refused. The failures of the requests.
+uint32_t round(Rig& rig, int64_t k, int64_t count, const std::vector<Answer>* expected) {
+  std::vector<Answer> answers(kRequests);
+  rig.script->close();
+  submit_round(rig, answers);
+  refuse_from(k, count);
+  rig.script->open();
+  uint32_t failures = 0;
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    EXPECT_TRUE(answers[i].wait()) << "request " << i << ", allocation " << k;
+    EXPECT_EQ(answers[i].ends, 1);
+    if (answers[i].failure) {
+      EXPECT_EQ(*answers[i].failure, "there is not enough memory for this request");
+      ++failures;
+    } else if (expected) {
+      EXPECT_EQ(answers[i].tokens, (*expected)[i].tokens) << "request " << i << ", allocation " << k;
+      EXPECT_EQ(answers[i].scores, (*expected)[i].scores);
+      EXPECT_EQ(answers[i].top, (*expected)[i].top);
+      EXPECT_EQ(answers[i].finish, (*expected)[i].finish);
+    }
+  }
+  refuse_no_more();
+  EXPECT_EQ(rig.free(), rig.pages);
+  EXPECT_TRUE(rig.engine->requests().empty());
+  EXPECT_EQ(rig.engine->counters().running, 0u);
+  EXPECT_EQ(rig.engine->counters().queued, 0u);
+  return failures;
+}
+
+TEST(EngineMemory, OneFailedAllocationFailsOneRequestAtMost) {
+  const Spare spare;
+  MemoryRig rig;
+  std::vector<Answer> expected(kRequests);
+  submit_round(rig, expected);
+  for (Answer& answer : expected) ASSERT_TRUE(answer.wait());
+  uint32_t failed = 0;
+  int64_t k = 0;
+  for (; !HasFailure(); ++k) {
+    const uint32_t failures = round(rig, k, 1, &expected);
+    EXPECT_LE(failures, 1u) << "allocation " << k;
+    failed += failures;
+    if (refused == 0) break;  // a round has no more allocations than that
+  }
+  RecordProperty("allocations", static_cast<int>(k));
+  RecordProperty("failed", static_cast<int>(failed));
+  EXPECT_GT(k, 20);
+  EXPECT_GT(failed, 10u);
+  EXPECT_EQ(round(rig, INT64_MAX, 0, &expected), 0u);
+}
+
+TEST(EngineMemory, ServesAgainWhenMemoryIsBack) {
+  const Spare spare;
+  MemoryRig rig;
+  for (int64_t k = 0; k < 40 && !HasFailure(); ++k) {
+    round(rig, k, 30, nullptr);
+    Answer next;
+    rig.engine->submit(greedy(prompt_of(9, 4), 5, next));
+    ASSERT_TRUE(next.wait());
+    EXPECT_EQ(next.tokens, alone(prompt_of(9, 4), 5, true));
+  }
+}
+
+TEST(EngineMemory, AModelGoesWithoutMemory) {
+  const Spare spare;
+  MemoryRig rig;
+  for (int64_t k = 0; k < 30 && !HasFailure(); ++k) {
+    std::vector<Answer> answers(kRequests);
+    rig.script->close();
+    submit_round(rig, answers);
+    refuse_from(k, 20);
+    rig.script->open();
+    EXPECT_TRUE(rig.engine->remove_model("fake"));
+    for (Answer& answer : answers) EXPECT_TRUE(answer.wait());
+    refuse_no_more();
+    rig.engine->add_servable("fake", spared_servable(Fake{rig.script}));
+  }
+}
+
+}  // namespace
+}  // namespace ellm::serve::testing
