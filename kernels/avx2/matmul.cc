@@ -6,15 +6,12 @@
 
 #include <utility>
 
+#include "kernels/avx2/lanes.h"
 #include "kernels/avx2/level.h"
-#include "kernels/panel_layout.h"
-
-#define ELLM_INLINE inline __attribute__((always_inline))
+#include "kernels/lanes/matmul.h"
 
 namespace ellm::kernels::avx2 {
 namespace {
-
-using Bytes = const std::byte*;
 
 ELLM_INLINE __m256i load(Bytes p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 ELLM_INLINE __m256 load_halves(Bytes p) {
@@ -93,33 +90,6 @@ ELLM_INLINE __m256i dot32(const __m256i* code, const __m256i* sign, const __m256
   return sum;
 }
 
-/// What a kernel of one weight type needs of a tile of activations; the pointers advance by one block at a time.
-template <WeightType type, uint32_t T>
-struct Tile {
-  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
-  const int8_t* q;
-  const float* scale;
-  const float* scaled_sum;
-  const int32_t* offset;
-
-  Tile(const Activations& x, uint32_t first) {
-    const size_t blocks = size_t{first} * x.blocks();
-    q = x.q + blocks * kBlock;
-    scale = x.scale + blocks;
-    scaled_sum = x.scaled_sum + blocks;
-    offset = (type == WeightType::q6_k   ? x.minus_halves32
-              : type == WeightType::q5_0 ? x.minus_sum16
-                                         : x.minus_sum8) +   // of no use to types without an offset, nor to Q8_0 here
-             kOffsets * blocks;
-  }
-  ELLM_INLINE void next() {
-    q += T * kBlock;
-    scale += T;
-    scaled_sum += T;
-    offset += kOffsets * T;
-  }
-};
-
 /// Weight scales of 8 rows of a block: of columns 0…15 and 16…31 (equal but for Q6_K), and the minimum.
 struct Scales {
   __m256 d[2], m;
@@ -194,9 +164,9 @@ ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type,
   }
 }
 
-/// A panel times T tokens; out (tokens, 2 halves).
+/// A panel times T tokens; out (tokens).
 template <WeightType type, uint32_t T>
-ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*out)[2]) {
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, Avx2Lanes* out) {
   constexpr QuantLayout l = quant_layout(type);
   using Groups = std::make_integer_sequence<int, 4>;
   Tile<type, T> tile(x, first);
@@ -220,10 +190,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
     }
     left -= l.blocks;
   } while (left != 0);
-  for (uint32_t t = 0; t < T; ++t) {
-    out[t][0] = sums.acc[t][0];
-    out[t][1] = sums.acc[t][1];
-  }
+  for (uint32_t t = 0; t < T; ++t) out[t] = {sums.acc[t][0], sums.acc[t][1]};
 }
 
 template <WeightType type>
@@ -241,7 +208,7 @@ ELLM_INLINE __m256 fold(const __m256* a) { return _mm256_add_ps(_mm256_add_ps(a[
 
 /// A panel of floats times one token: all accumulators in registers.
 template <WeightType type>
-ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[2]) {
+ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, Avx2Lanes* out) {
   __m256 a[2][4] = {};
   for (uint32_t c = 0; c < blocks * kBlock; c += 4, panel += 4 * kColumnBytes<type>) {
     const auto add = [&](int j) __attribute__((always_inline)) {
@@ -255,14 +222,13 @@ ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, __m256 
     add(2);
     add(3);
   }
-  out[0][0] = fold(a[0]);
-  out[0][1] = fold(a[1]);
+  out[0] = {fold(a[0]), fold(a[1])};
 }
 
 /// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the
 /// four accumulators, those of up to 4 tokens are in registers.
 template <WeightType type, uint32_t T, size_t... I>
-ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256 (*out)[2],
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, Avx2Lanes* out,
                             std::index_sequence<I...>) {
   constexpr uint32_t kAtOnce = sizeof...(I);
   __m256 acc[T][2][4] = {};
@@ -282,88 +248,30 @@ ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, __m256
       }
     }
   }
-  for (uint32_t t = 0; t < T; ++t) {
-    out[t][0] = fold(acc[t][0]);
-    out[t][1] = fold(acc[t][1]);
-  }
+  for (uint32_t t = 0; t < T; ++t) out[t] = {fold(acc[t][0]), fold(acc[t][1])};
 }
 
-template <WeightType type, uint32_t T>
-__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m256 (*acc)[2]) {
-  if constexpr (is_quantised(type)) {
-    quantised_tile<type, T>(panel, x, first, acc);
-  } else {
-    const float* values = x.f32 + size_t{first} * x.padded_cols();
-    if constexpr (T == 1) {
-      float_row<type>(panel, values, x.blocks(), acc);
+struct Tiles {
+  using Lanes = Avx2Lanes;
+  static constexpr size_t kCacheBytes = 128 << 10;
+
+  template <WeightType type, uint32_t T>
+  static ELLM_INLINE void tile(Bytes panel, const Activations& x, uint32_t first, Avx2Lanes* acc) {
+    if constexpr (is_quantised(type)) {
+      quantised_tile<type, T>(panel, x, first, acc);
     } else {
-      float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence<T < 4 ? T : 4>());
-    }
-  }
-}
-
-/// Bias, residual, and the rows that exist.
-ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m256 (*acc)[2]) {
-  for (uint32_t half = 0; half < 2; ++half) {
-    const uint32_t row = panel * kPanelRows + 8 * half;
-    if (row >= a.w.rows) return;
-    const __m256i left = _mm256_set1_epi32(static_cast<int>(a.w.rows - row));
-    const __m256i rows = _mm256_cmpgt_epi32(left, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256 bias = a.bias == nullptr ? _mm256_setzero_ps() : _mm256_maskload_ps(a.bias + row, rows);
-    for (uint32_t t = 0; t < width; ++t) {
-      float* out = a.out + (first + t) * a.out_stride + row;
-      __m256 v = acc[t][half];
-      if (a.bias != nullptr) v = _mm256_add_ps(v, bias);
-      if (a.accumulate) v = _mm256_add_ps(v, _mm256_maskload_ps(out, rows));
-      _mm256_maskstore_ps(out, rows, v);
-    }
-  }
-}
-
-template <WeightType type>
-ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m256 (*acc)[2]) {
-  switch (width) {
-    case 16: return tile<type, 16>(panel, x, first, acc);
-    case 8: return tile<type, 8>(panel, x, first, acc);
-    case 4: return tile<type, 4>(panel, x, first, acc);
-    case 2: return tile<type, 2>(panel, x, first, acc);
-    default: return tile<type, 1>(panel, x, first, acc);
-  }
-}
-
-/// Panels in groups that stay in the L2 cache while all tokens pass over them.
-template <WeightType type>
-void multiply(const MatmulArgs& a) {
-  constexpr size_t kCacheBytes = 128 << 10;
-  const uint32_t fit = static_cast<uint32_t>(kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
-  for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
-    const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
-    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
-      width = tile_width(first, a.x.rows);
-      for (uint32_t p = begin; p < end; ++p) {
-        __m256 acc[kTokenTile][2];
-        tile_of_width<type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
-        write(a, p, first, width, acc);
+      const float* values = x.f32 + size_t{first} * x.padded_cols();
+      if constexpr (T == 1) {
+        float_row<type>(panel, values, x.blocks(), acc);
+      } else {
+        float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence<T < 4 ? T : 4>());
       }
     }
   }
-}
+};
 
 }  // namespace
 
-void matmul(const MatmulArgs& a) noexcept {
-  switch (a.w.type) {
-    case WeightType::f32: return multiply<WeightType::f32>(a);
-    case WeightType::f16: return multiply<WeightType::f16>(a);
-    case WeightType::bf16: return multiply<WeightType::bf16>(a);
-    case WeightType::q8_0: return multiply<WeightType::q8_0>(a);
-    case WeightType::q4_0: return multiply<WeightType::q4_0>(a);
-    case WeightType::q4_1: return multiply<WeightType::q4_1>(a);
-    case WeightType::q5_0: return multiply<WeightType::q5_0>(a);
-    case WeightType::q5_1: return multiply<WeightType::q5_1>(a);
-    case WeightType::q4_k: return multiply<WeightType::q4_k>(a);
-    case WeightType::q6_k: return multiply<WeightType::q6_k>(a);
-  }
-}
+void matmul(const MatmulArgs& a) noexcept { multiply_any<Tiles>(a); }
 
 }  // namespace ellm::kernels::avx2

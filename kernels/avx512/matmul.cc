@@ -5,15 +5,12 @@
 #include <utility>
 
 #include "kernels/avx512/intrinsics.h"
+#include "kernels/avx512/lanes.h"
 #include "kernels/avx512/level.h"
-#include "kernels/panel_layout.h"
-
-#define ELLM_INLINE inline __attribute__((always_inline))
+#include "kernels/lanes/matmul.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
 namespace {
-
-using Bytes = const std::byte*;
 
 ELLM_INLINE __m512i load(Bytes p) { return _mm512_loadu_si512(p); }
 ELLM_INLINE __m512 load_halves(Bytes p) {
@@ -55,34 +52,6 @@ ELLM_INLINE __m512i group(Bytes low, Bytes high) {
   constexpr int kCopy = 0xf8;   // code | (there & mask)
   return _mm512_ternarylogic_epi32(code, there, _mm512_set1_epi8(pairs ? 0x30 : 0x10), kCopy);
 }
-
-/// What a kernel of one weight type needs of a tile of activations; the pointers advance by one block at a time.
-template <WeightType type, uint32_t T>
-struct Tile {
-  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
-  const int8_t* q;
-  const float* scale;
-  const float* scaled_sum;
-  const int32_t* offset;
-
-  Tile(const Activations& x, uint32_t first) {
-    const size_t blocks = size_t{first} * x.blocks();
-    q = x.q + blocks * kBlock;
-    scale = x.scale + blocks;
-    scaled_sum = x.scaled_sum + blocks;
-    offset = (type == WeightType::q4_0   ? x.minus_sum8
-              : type == WeightType::q5_0 ? x.minus_sum16
-              : type == WeightType::q6_k ? x.minus_halves32
-                                         : x.minus_sum128) +
-             kOffsets * blocks;
-  }
-  ELLM_INLINE void next() {
-    q += T * kBlock;
-    scale += T;
-    scaled_sum += T;
-    offset += kOffsets * T;
-  }
-};
 
 /// Weight scales of a block: both halves (equal but for Q6_K), and the minimum.
 struct Scales {
@@ -134,7 +103,7 @@ ELLM_INLINE void add_token(const __m512i* w, const Scales& s, const Tile<type, T
 
 /// A panel times T tokens.
 template <WeightType type, size_t... I, int... G>
-ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, __m512* out,
+ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, Avx512Lanes* out,
                                 std::index_sequence<I...>, std::integer_sequence<int, G...>) {
   constexpr QuantLayout l = quant_layout(type);
   constexpr uint32_t T = sizeof...(I);
@@ -153,7 +122,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
     }
     left -= l.blocks;
   } while (left != 0);
-  ((out[I] = acc[I]), ...);
+  ((out[I].v = acc[I]), ...);
 }
 
 template <WeightType type>
@@ -166,7 +135,7 @@ ELLM_INLINE __m512 load_column(Bytes p) {
 
 /// A panel of floats times T tokens (at most 4: each has four accumulators); the tile has `width` tokens.
 template <WeightType type, size_t... I>
-ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, uint32_t width, __m512* out,
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, uint32_t width, Avx512Lanes* out,
                             std::index_sequence<I...>) {
   constexpr size_t T = sizeof...(I), column = kPanelRows * (type == WeightType::f32 ? 4 : 2);
   __m512 acc[4][T] = {};
@@ -182,80 +151,29 @@ ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, uint32
       add(3, x + c + 3);
     }
   }
-  ((out[I] = _mm512_add_ps(_mm512_add_ps(acc[0][I], acc[1][I]), _mm512_add_ps(acc[2][I], acc[3][I]))), ...);
+  ((out[I].v = _mm512_add_ps(_mm512_add_ps(acc[0][I], acc[1][I]), _mm512_add_ps(acc[2][I], acc[3][I]))), ...);
 }
 
-template <WeightType type, uint32_t T>
-__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, __m512* out) {
-  if constexpr (is_quantised(type)) {
-    quantised_tile<type>(panel, x, first, out, std::make_index_sequence<T>(), std::make_integer_sequence<int, 8>());
-  } else {
-    constexpr uint32_t kAtOnce = T < 4 ? T : 4;
-    for (uint32_t t = 0; t < T; t += kAtOnce) {
-      const float* values = x.f32 + size_t{first} * x.padded_cols() + t * kBlock;
-      float_tile<type>(panel, values, x.blocks(), T, out + t, std::make_index_sequence<kAtOnce>());
-    }
-  }
-}
+struct Tiles {
+  using Lanes = Avx512Lanes;
+  static constexpr size_t kCacheBytes = 256 << 10;
 
-/// Bias, residual, and the rows that exist.
-ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const __m512* acc) {
-  const uint32_t row = panel * kPanelRows, left = a.w.rows - row;
-  const __mmask16 rows = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1u << left) - 1);
-  const __m512 bias = a.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(rows, a.bias + row);
-  for (uint32_t t = 0; t < width; ++t) {
-    float* out = a.out + (first + t) * a.out_stride + row;
-    __m512 v = acc[t];
-    if (a.bias != nullptr) v = _mm512_add_ps(v, bias);
-    if (a.accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(rows, out));
-    _mm512_mask_storeu_ps(out, rows, v);
-  }
-}
-
-template <WeightType type>
-ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width, __m512* acc) {
-  switch (width) {
-    case 16: return tile<type, 16>(panel, x, first, acc);
-    case 8: return tile<type, 8>(panel, x, first, acc);
-    case 4: return tile<type, 4>(panel, x, first, acc);
-    case 2: return tile<type, 2>(panel, x, first, acc);
-    default: return tile<type, 1>(panel, x, first, acc);
-  }
-}
-
-/// Panels in groups that stay in the L2 cache while all tokens pass over them.
-template <WeightType type>
-void multiply(const MatmulArgs& a) {
-  constexpr size_t kCacheBytes = 256 << 10;
-  const uint32_t fit = static_cast<uint32_t>(kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
-  for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
-    const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
-    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
-      width = tile_width(first, a.x.rows);
-      for (uint32_t p = begin; p < end; ++p) {
-        __m512 acc[kTokenTile];
-        tile_of_width<type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
-        write(a, p, first, width, acc);
+  template <WeightType type, uint32_t T>
+  static ELLM_INLINE void tile(Bytes panel, const Activations& x, uint32_t first, Avx512Lanes* acc) {
+    if constexpr (is_quantised(type)) {
+      quantised_tile<type>(panel, x, first, acc, std::make_index_sequence<T>(), std::make_integer_sequence<int, 8>());
+    } else {
+      constexpr uint32_t kAtOnce = T < 4 ? T : 4;
+      for (uint32_t t = 0; t < T; t += kAtOnce) {
+        const float* values = x.f32 + size_t{first} * x.padded_cols() + t * kBlock;
+        float_tile<type>(panel, values, x.blocks(), T, acc + t, std::make_index_sequence<kAtOnce>());
       }
     }
   }
-}
+};
 
 }  // namespace
 
-void matmul(const MatmulArgs& a) noexcept {
-  switch (a.w.type) {
-    case WeightType::f32: return multiply<WeightType::f32>(a);
-    case WeightType::f16: return multiply<WeightType::f16>(a);
-    case WeightType::bf16: return multiply<WeightType::bf16>(a);
-    case WeightType::q8_0: return multiply<WeightType::q8_0>(a);
-    case WeightType::q4_0: return multiply<WeightType::q4_0>(a);
-    case WeightType::q4_1: return multiply<WeightType::q4_1>(a);
-    case WeightType::q5_0: return multiply<WeightType::q5_0>(a);
-    case WeightType::q5_1: return multiply<WeightType::q5_1>(a);
-    case WeightType::q4_k: return multiply<WeightType::q4_k>(a);
-    case WeightType::q6_k: return multiply<WeightType::q6_k>(a);
-  }
-}
+void matmul(const MatmulArgs& a) noexcept { multiply_any<Tiles>(a); }
 
 }  // namespace ellm::kernels::ELLM_AVX512

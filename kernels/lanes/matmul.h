@@ -1,0 +1,107 @@
+// The matrix product around a level's tiles: groups of panels, tiles of tokens, the switch over types, what is written.
+// Compiled into every vector level: all in an anonymous namespace. HACKING.md, "The tile".
+#pragma once
+#include "kernels/kernel_set.h"
+#include "kernels/lanes/unroll.h"
+#include "kernels/panel_layout.h"
+
+namespace ellm::kernels {
+namespace {
+
+using Bytes = const std::byte*;
+
+/// What a kernel of one weight type needs of a tile of T tokens; the pointers advance by one block at a time.
+template <WeightType type, uint32_t T>
+struct Tile {
+  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
+  const int8_t* q;
+  const float* scale;
+  const float* scaled_sum;
+  const int32_t* offset;   // where an integer sum begins; of no use to types without an offset
+
+  Tile(const Activations& x, uint32_t first) {
+    const size_t blocks = size_t{first} * x.blocks();
+    q = x.q + blocks * kBlock;
+    scale = x.scale + blocks;
+    scaled_sum = x.scaled_sum + blocks;
+    offset = (type == WeightType::q4_0   ? x.minus_sum8
+              : type == WeightType::q5_0 ? x.minus_sum16
+              : type == WeightType::q6_k ? x.minus_halves32
+                                         : x.minus_sum128) +
+             kOffsets * blocks;
+  }
+  ELLM_INLINE void next() {
+    q += T * kBlock;
+    scale += T;
+    scaled_sum += T;
+    offset += kOffsets * T;
+  }
+};
+
+/// Bias, residual, and the rows that exist.
+template <class Lanes>
+ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const Lanes* acc) {
+  const uint32_t row = panel * kPanelRows, left = a.w.rows - row, rows = left < kPanelRows ? left : kPanelRows;
+  const Lanes bias = a.bias == nullptr ? Lanes::broadcast(0) : Lanes::load_first(a.bias + row, rows);
+  for (uint32_t t = 0; t < width; ++t) {
+    float* out = a.out + (first + t) * a.out_stride + row;
+    Lanes v = acc[t];
+    if (a.bias != nullptr) v = add(v, bias);
+    if (a.accumulate) v = add(v, Lanes::load_first(out, rows));
+    v.store_first(out, rows);
+  }
+}
+
+/// Level::tile<type, T>(panel, x, first, acc): one panel times T tokens, acc (T). Not inlined: each is large.
+template <class Level, WeightType type, uint32_t T>
+__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, typename Level::Lanes* acc) {
+  Level::template tile<type, T>(panel, x, first, acc);
+}
+
+template <class Level, WeightType type>
+ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width,
+                               typename Level::Lanes* acc) {
+  switch (width) {
+    case 16: return tile<Level, type, 16>(panel, x, first, acc);
+    case 8: return tile<Level, type, 8>(panel, x, first, acc);
+    case 4: return tile<Level, type, 4>(panel, x, first, acc);
+    case 2: return tile<Level, type, 2>(panel, x, first, acc);
+    default: return tile<Level, type, 1>(panel, x, first, acc);
+  }
+}
+
+/// Panels in groups that stay in the L2 cache (Level::kCacheBytes of it) while all tokens pass over them.
+template <class Level, WeightType type>
+void multiply(const MatmulArgs& a) {
+  const uint32_t fit = static_cast<uint32_t>(Level::kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
+  for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
+    const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
+    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
+      width = tile_width(first, a.x.rows);
+      for (uint32_t p = begin; p < end; ++p) {
+        typename Level::Lanes acc[kTokenTile];
+        tile_of_width<Level, type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
+        write(a, p, first, width, acc);
+      }
+    }
+  }
+}
+
+template <class Level>
+ELLM_INLINE void multiply_any(const MatmulArgs& a) {
+  switch (a.w.type) {
+    case WeightType::f32: return multiply<Level, WeightType::f32>(a);
+    case WeightType::f16: return multiply<Level, WeightType::f16>(a);
+    case WeightType::bf16: return multiply<Level, WeightType::bf16>(a);
+    case WeightType::q8_0: return multiply<Level, WeightType::q8_0>(a);
+    case WeightType::q4_0: return multiply<Level, WeightType::q4_0>(a);
+    case WeightType::q4_1: return multiply<Level, WeightType::q4_1>(a);
+    case WeightType::q5_0: return multiply<Level, WeightType::q5_0>(a);
+    case WeightType::q5_1: return multiply<Level, WeightType::q5_1>(a);
+    case WeightType::q4_k: return multiply<Level, WeightType::q4_k>(a);
+    case WeightType::q6_k: return multiply<Level, WeightType::q6_k>(a);
+  }
+}
+
+}  // namespace
+}  // namespace ellm::kernels
