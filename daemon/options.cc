@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "client/describe/describe.h"
+
 namespace ellm::daemon {
 namespace {
 
@@ -49,6 +51,7 @@ Options read_options(int argc, char** argv) {
   }
   app.add_flag("--print-config", options.print_config, "print the configuration and exit");
   app.add_flag("--check-config", options.check_config, "check the configuration and exit");
+  if (describe::describe_if_asked(app, argc, argv)) std::exit(EX_OK);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

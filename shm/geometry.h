@@ -10,13 +10,14 @@
 namespace ellm::shm {
 
 enum class KvType : uint8_t { f16, int8, f32 };
+inline constexpr KvType kKvTypes[] = {KvType::f16, KvType::int8, KvType::f32};   // all of them
 
 constexpr const char* name_of(KvType type) {
   return type == KvType::f16 ? "f16" : type == KvType::f32 ? "f32" : "int8";
 }
 /// Absent: no such type.
 constexpr std::optional<KvType> find_kv_type(std::string_view name) {
-  for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
+  for (const KvType type : kKvTypes) {
     if (name == name_of(type)) return type;
   }
   return std::nullopt;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "client/describe/describe.h"
 #include "client/places.h"
 #include "daemon/model/forward.h"
 #include "daemon/model/model.h"
@@ -193,8 +194,8 @@ void bench_model(const std::string& given, const Options& o, const runtime::Topo
 
 int main(int argc, char** argv) {
   CLI::App app{"Measures prefill and decode of models on this machine, alone or beside llama.cpp."};
-  app.name("ellm-bench");
-  app.footer("Example:\n  ellm-bench smollm2 qwen-0.5b --peer ~/.cache/ellm-test/peer/bin/llama-bench");
+  app.name("ellm bench");
+  app.footer("Examples:\n  ellm bench smollm2 qwen-0.5b --peer ~/.cache/ellm-test/peer/bin/llama-bench");
   Options o;
   app.add_option("MODEL", o.models, "Names in the models directory, or GGUF files")->required();
   app.add_option("-t,--threads", o.threads, "Compute threads (default: the physical cores)");
@@ -207,6 +208,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-type", o.kv_type, "f16, int8, f32")->check(CLI::IsMember({"f16", "int8", "f32"}))->capture_default_str();
   app.add_option("--peer", o.peer, "Path of llama.cpp's llama-bench");
   app.add_flag("--json", o.json, "One JSON object per line");
+  if (describe::describe_if_asked(app, argc, argv)) return 0;
   CLI11_PARSE(app, argc, argv);
   UnpinnedScope::remember();
   try {

@@ -5,10 +5,12 @@
 #include "client/cli/command_line.h"
 #include "client/cli/failure.h"
 #include "client/cli/interrupt.h"
+#include "client/cli/json.h"
 #include "client/cli/line_editor.h"
 #include "client/cli/output.h"
 #include "client/cli/sampling.h"
 #include "client/cli/statistics.h"
+#include "client/cli/variables.h"
 
 namespace ellm::cli {
 namespace {
@@ -17,6 +19,7 @@ constexpr const char* kExamples =
     "  ellm chat\n"
     "  ellm chat --system \"You answer in one sentence.\" -t 0\n"
     "  printf 'What is 2 + 2?\\nAnd times 10?\\n' | ellm chat    one turn a line\n"
+    "  ellm chat --json < questions.txt | jq -r .text             one JSON object a turn\n"
     "Ctrl-C stops an answer or clears the line, Ctrl-D leaves. A line that ends in \\ goes on in the next. /help lists "
     "commands.";
 
@@ -31,8 +34,13 @@ constexpr const char* kHelp =
 
 class Conversation {
  public:
-  Conversation(const CommandLine& line, client::Sampling sampling, const std::string& system, bool statistics)
-      : line_(line), model_(line.model), sampling_(std::move(sampling)), statistics_(statistics) {
+  Conversation(const CommandLine& line, client::Sampling sampling, std::string variables, const std::string& system,
+               bool statistics)
+      : line_(line),
+        model_(line.model),
+        sampling_(std::move(sampling)),
+        variables_(std::move(variables)),
+        statistics_(statistics) {
     set_system(system);
   }
 
@@ -54,6 +62,7 @@ class Conversation {
 
  private:
   bool answer();
+  client::Completion ask();
   void retry();
   void drop_question() { messages_.pop_back(); }
 
@@ -61,26 +70,39 @@ class Conversation {
   std::optional<client::Client> client_;
   std::string model_;
   client::Sampling sampling_;
+  std::string variables_;
   std::vector<client::ChatMessage> messages_;
   bool statistics_;
   int failure_ = kOk;
 };
 
-/// Sends the conversation and prints the answer as it comes. A failure is printed; the question is then taken back.
+/// Sends the conversation and prints the answer: as it comes, or as an object when it is complete.
+client::Completion Conversation::ask() {
+  if (!client_) connect();
+  client::Chat request;
+  request.model = model_;
+  request.messages = messages_;
+  request.variables = variables_;
+  request.sampling = sampling_;
+  if (line_.json) {
+    client::Completion completion = client_->chat(std::move(request));
+    write_out(serialize(completion_json(completion, false)) + "\n");
+    return completion;
+  }
+  bool at_line_start = true;
+  client::Completion completion = client_->chat(std::move(request), [&](const client::Token& token) {
+    write_text(token.text);
+    if (!token.text.empty()) at_line_start = token.text.back() == '\n';
+  });
+  if (!at_line_start || completion.text.empty()) write_out("\n");
+  return completion;
+}
+
+/// A failure is printed; the question is then taken back.
 bool Conversation::answer() {
   clear_interrupt();
   try {
-    if (!client_) connect();
-    client::Chat request;
-    request.model = model_;
-    request.messages = messages_;
-    request.sampling = sampling_;
-    bool at_line_start = true;
-    client::Completion completion = client_->chat(std::move(request), [&](const client::Token& token) {
-      write_text(token.text);
-      if (!token.text.empty()) at_line_start = token.text.back() == '\n';
-    });
-    if (!at_line_start || completion.text.empty()) write_out("\n");
+    client::Completion completion = ask();
     if (completion.finish_reason == client::FinishReason::cancelled) write_note("(stopped)");
     if (statistics_) write_note(describe_statistics(completion));
     if (completion.text.empty() && completion.finish_reason == client::FinishReason::cancelled)
@@ -142,11 +164,13 @@ int chat_command(Invocation& invocation) {
   line.app.add_option("-s,--system", system, "A system message")->type_name("TEXT");
   line.add_model();
   line.app.add_flag("-v,--stats", statistics, "Speed and token counts after each answer, on stderr");
+  line.add_json()->description("One JSON object per answer, on a line, for scripts");
+  VariableOptions variables(line, "messages");
   SamplingOptions sampling_options(line);
   line.parse();
 
   InterruptGuard guard(false);
-  Conversation conversation(line, sampling_options.get(), system, statistics);
+  Conversation conversation(line, sampling_options.get(), variables.text(), system, statistics);
   conversation.connect();
   bool terminal = !stdin_is_piped();
   LineEditor editor(terminal ? history_path() : "");

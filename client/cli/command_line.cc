@@ -12,6 +12,7 @@
 
 #include "client/cli/failure.h"
 #include "client/cli/output.h"
+#include "client/describe/describe.h"
 
 namespace ellm::cli {
 namespace {
@@ -72,6 +73,10 @@ void CommandLine::usage_error(const std::string& message) const {
 }
 
 void CommandLine::parse() {
+  if (invocation_.description) {
+    *invocation_.description = describe::describe(app);
+    throw Exit{kOk};
+  }
   try {
     app.parse(std::vector<std::string>(invocation_.arguments.rbegin(), invocation_.arguments.rend()));
   } catch (const CLI::CallForHelp&) {

@@ -11,6 +11,21 @@
 namespace ellm::cli {
 namespace {
 
+constexpr ExitMeaning kMeanings[] = {
+    {kOk, "It worked."},
+    {kUsage, "Wrong options or values."},
+    {kData, "Wrong contents: a damaged or unsupported file, ids that are none, a template that refuses the messages."},
+    {kNoInput, "There is no such file or model, or nothing came on stdin."},
+    {kUnavailable, "There is no daemon, or it went away."},
+    {kInternal, "An error of the program itself."},
+    {kOutput, "The output cannot be written."},
+    {kBusy, "The daemon is busy or ends: try again later."},
+    {kProtocol, "Program and daemon do not understand each other: install the same release of both."},
+    {kDenied, "Permission denied."},
+    {kInterrupted, "Ctrl-C, or the request was cancelled."},
+    {kPipeClosed, "Nobody reads the output any more (a program that SIGPIPE ends)."},
+};
+
 ExitCode exit_code(client::ErrorCode code) {
   using client::ErrorCode;
   switch (code) {
@@ -44,6 +59,8 @@ int report(ExitCode code, const std::string& message) {
 }
 
 }  // namespace
+
+std::span<const ExitMeaning> exit_meanings() { return kMeanings; }
 
 int report_failure() {
   try {

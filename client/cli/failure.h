@@ -1,5 +1,6 @@
 // How a command fails: one line on stderr that says what to do, and an exit code after sysexits(3).
 #pragma once
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -19,6 +20,13 @@ enum ExitCode {
   kInterrupted = 130,  // Ctrl-C
   kPipeClosed = 141,   // as a program that SIGPIPE ends
 };
+
+/// What manual pages say of them.
+struct ExitMeaning {
+  int code;
+  const char* meaning;
+};
+std::span<const ExitMeaning> exit_meanings();
 
 class Failure : public std::runtime_error {
  public:

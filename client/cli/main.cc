@@ -7,15 +7,10 @@
 #include "client/cli/commands.h"
 #include "client/cli/failure.h"
 #include "client/cli/output.h"
+#include "client/cli/overview.h"
 
 namespace ellm::cli {
 namespace {
-
-struct Command {
-  const char* name;
-  int (*run)(Invocation&);               // null: a program of its own
-  const char* summary;
-};
 
 constexpr Command kCommands[] = {
     {"run", run_command, "answer a prompt"},
@@ -32,25 +27,6 @@ constexpr Command kCommands[] = {
     {"bench", nullptr, "measure speed"},
 };
 
-std::string help() {
-  std::string text =
-      "ellm: language models on this machine's CPUs, served by ellmd\n\n"
-      "Usage: ellm [--socket PATH] COMMAND …\n\nCommands:\n";
-  for (const Command& command : kCommands) text += format("  %-11s %s\n", command.name, command.summary);
-  text +=
-      "\nExamples:\n"
-      "  ellm pull                                    fetch a small model to begin with\n"
-      "  ellm run \"Why is the sky blue?\"              ask\n"
-      "  ellm run \"Summarise:\" < report.txt           ask about a file\n"
-      "  git diff | ellm run --system \"Review this.\"  use it in a pipe\n"
-      "  ellm run --json \"Name three colours\" | jq -r .text\n"
-      "  ellm chat                                    converse; Ctrl-C stops an answer, Ctrl-D leaves\n"
-      "  ellm status                                  is the daemon there, what does it do\n"
-      "\nEach command explains itself: `ellm run --help`. The daemon's socket: --socket PATH, else $ELLM_SOCKET,\n"
-      "else $XDG_RUNTIME_DIR/ellm/ellmd.sock or /run/ellm/ellmd.sock. Exit codes are those of sysexits(3).\n";
-  return text;
-}
-
 const Command* find_command(const std::string& name) {
   auto found =
       std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
@@ -63,10 +39,13 @@ int dispatch(std::vector<std::string> arguments) {
   for (; at < arguments.size() && arguments[at].starts_with('-'); at++) {
     const std::string& option = arguments[at];
     if (option == "--help" || option == "-h") {
-      write_out(help());
+      write_out(overview(kCommands));
       return kOk;
     } else if (option == "--version") {
       write_out("ellm " ELLM_VERSION "\n");
+      return kOk;
+    } else if (option == "--describe") {
+      write_out(description(kCommands));
       return kOk;
     } else if (option == "--socket" && at + 1 < arguments.size()) {
       invocation.socket = arguments[++at];
@@ -77,7 +56,7 @@ int dispatch(std::vector<std::string> arguments) {
     }
   }
   if (at == arguments.size()) {
-    write_out(help());
+    write_out(overview(kCommands));
     return kUsage;
   }
   std::string name = arguments[at];

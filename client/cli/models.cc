@@ -25,6 +25,12 @@ std::string models_table(const std::vector<ModelInfo>& models) {
   return table(rows);
 }
 
+std::string names_of(const std::vector<ModelInfo>& models) {
+  std::string text;
+  for (const ModelInfo& model : models) text += model.name + "\n";
+  return text;
+}
+
 std::string loaded_table(const std::vector<ModelInfo>& models) {
   std::vector<std::vector<std::string>> rows = {
       {"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE"}};
@@ -50,13 +56,15 @@ std::string requests_table(const std::vector<RequestInfo>& requests) {
 int models_command(Invocation& invocation) {
   CommandLine line(invocation, "Lists the models in the models directory and those that are loaded.",
                    "  ellm models\n"
+                   "  ellm models --names | xargs -n1 ellm inspect\n"
                    "  ellm models --json | jq -r '.models[] | select(.loaded) | .name'\n"
                    "  ellm models --load qwen-0.5b       before the first request needs it\n"
                    "  ellm models --unload qwen-0.5b");
   std::string load, unload;
   auto* load_option = line.app.add_option("--load", load, "Load this model")->type_name("NAME");
   line.app.add_option("--unload", unload, "Give this model's memory back")->type_name("NAME")->excludes(load_option);
-  line.add_json();
+  bool names = false;
+  line.app.add_flag("-q,--names", names, "Names alone, one a line")->excludes(line.add_json());
   line.parse();
   auto action = !load.empty()     ? client::ModelsAction::load
                 : !unload.empty() ? client::ModelsAction::unload
@@ -65,6 +73,8 @@ int models_command(Invocation& invocation) {
   std::vector<ModelInfo> models = client.models(action, load.empty() ? unload : load);
   if (line.json)
     write_out(serialize(boost::json::object{{"models", to_json(models)}}) + "\n");
+  else if (names)
+    write_out(names_of(models));
   else if (models.empty() && action == client::ModelsAction::list)
     write_out("no models yet: `ellm pull` fetches one\n");
   else if (!models.empty())

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "client/cli/failure.h"
@@ -23,6 +24,12 @@ bool write_whole(int fd, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return true;
+}
+
+/// https://no-color.org, and terminals that know no escape sequences.
+bool has_colours() {
+  const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
+  return !(no_colour && *no_colour) && terminal && *terminal && std::string_view(terminal) != "dumb";
 }
 
 /// Columns of a terminal that a text takes, to a good approximation: its characters.
@@ -88,7 +95,8 @@ void write_error(std::string_view message) {
 
 void write_note(std::string_view message) {
   std::string line(message);
-  if (error_is_terminal()) line = "\033[2m" + line + "\033[0m";
+  static const bool dims = error_is_terminal() && has_colours();
+  if (dims) line = "\033[2m" + line + "\033[0m";
   write_whole(STDERR_FILENO, line + "\n");
 }
 

@@ -28,7 +28,7 @@ void write_text_alone(std::string_view text);
 /// "ellm: message" on stderr, newlines within it as spaces.
 void write_error(std::string_view message);
 
-/// A line on stderr beside the output, dim on a terminal.
+/// A line on stderr beside the output, dim on a terminal that has colours, unless $NO_COLOR is set.
 void write_note(std::string_view message);
 
 /// "1.5 GiB"

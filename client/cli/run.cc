@@ -8,6 +8,7 @@
 #include "client/cli/output.h"
 #include "client/cli/sampling.h"
 #include "client/cli/statistics.h"
+#include "client/cli/variables.h"
 
 namespace ellm::cli {
 namespace {
@@ -19,6 +20,7 @@ constexpr const char* kExamples =
     "  ellm run -t 0 -n 40 --raw \"Once upon a time\"           plain completion, greedy\n"
     "  ellm run --stop $'\\n' --seed 7 \"Name a colour.\"\n"
     "  ellm run --json --logprobs 3 \"2 + 2 =\" | jq .logprobs\n"
+    "  ellm run --template-var enable_thinking=false \"2 + 2\"  a variable of the model's chat template\n"
     "  ellm tokenize \"Once upon\" | ellm run --ids            token ids, taken as they are\n"
     "  ellm run -- \"-5 degrees is how many Fahrenheit?\"       a text that begins with a dash";
 
@@ -62,27 +64,16 @@ client::Generate plain_request(const CommandLine& line, const Options& options, 
   return request;
 }
 
-client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt,
+client::Chat chat_request(const CommandLine& line, const Options& options, std::string prompt, std::string variables,
                           const client::Sampling& sampling) {
   if (prompt.empty()) line.usage_error("the prompt is empty");
   client::Chat request;
   request.model = line.model;
   if (options.system_given->count() > 0) request.messages.push_back({"system", options.system, {}, ""});
   request.messages.push_back({"user", without_last_newline(std::move(prompt)), {}, ""});
+  request.variables = std::move(variables);
   request.sampling = sampling;
   return request;
-}
-
-boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
-  boost::json::object object{{"text", to_json(completion.text)},
-                             {"model", to_json(completion.model)},
-                             {"seed", completion.seed},
-                             {"tokens", to_json(completion.tokens)},
-                             {"finish_reason", client::name_of(completion.finish_reason)},
-                             {"usage", to_json(completion.usage)},
-                             {"timings", to_json(completion.timings)}};
-  if (logprobs) object.emplace("logprobs", to_json(completion.logprobs));
-  return object;
 }
 
 /// "id logprob   id logprob  id logprob …": the token, then its alternatives.
@@ -116,7 +107,9 @@ void write_completion(const client::Completion& completion, const CommandLine& l
 }  // namespace
 
 int run_command(Invocation& invocation) {
-  CommandLine line(invocation, "Answers a prompt: an argument, stdin, or both (the argument, a blank line, stdin).",
+  CommandLine line(invocation,
+                   "Answers a prompt: an argument, stdin, or both. With both the argument is the instruction and stdin the "
+                   "material: the prompt is the argument, a blank line, stdin.",
                    kExamples);
   Options options;
   options.prompt_given = line.app.add_option("PROMPT", options.prompt, "The prompt");
@@ -124,7 +117,7 @@ int run_command(Invocation& invocation) {
       line.app.add_option("-s,--system", options.system, "A system message before the prompt")->type_name("TEXT");
   line.add_model();
   auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
-  line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")
+  auto* ids = line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")
       ->excludes(options.system_given, raw);
   raw->excludes(options.system_given);
   options.logprobs_given =
@@ -133,6 +126,8 @@ int run_command(Invocation& invocation) {
   line.add_json();
   line.app.add_flag("--no-stream", options.no_stream, "Print the answer when it is complete");
   line.app.add_flag("-v,--stats", options.statistics, "Speed and token counts on stderr");
+  VariableOptions variables(line, "messages");
+  variables.option()->excludes(raw, ids);
   SamplingOptions sampling_options(line);
   line.parse();
   client::Sampling sampling = sampling_options.get();
@@ -142,7 +137,7 @@ int run_command(Invocation& invocation) {
   if (options.raw || options.ids)
     request = plain_request(line, options, read_prompt(line, options), sampling);
   else
-    request = chat_request(line, options, read_prompt(line, options), sampling);
+    request = chat_request(line, options, read_prompt(line, options), variables.text(), sampling);
 
   InterruptGuard guard;
   client::Client client = line.connect(interrupted);

@@ -1,6 +1,7 @@
 // What a completion cost, in words.
 #include "client/cli/statistics.h"
 
+#include "client/cli/json.h"
 #include "client/cli/output.h"
 
 namespace ellm::cli {
@@ -16,6 +17,18 @@ std::string describe_statistics(const client::Completion& completion) {
   if (usage.drafted_tokens > 0)
     text += format(", %u of %u drafts accepted", usage.accepted_tokens, usage.drafted_tokens);
   return text + ", " + client::name_of(completion.finish_reason);
+}
+
+boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
+  boost::json::object object{{"text", to_json(completion.text)},
+                             {"model", to_json(completion.model)},
+                             {"seed", completion.seed},
+                             {"tokens", to_json(completion.tokens)},
+                             {"finish_reason", client::name_of(completion.finish_reason)},
+                             {"usage", to_json(completion.usage)},
+                             {"timings", to_json(completion.timings)}};
+  if (logprobs) object.emplace("logprobs", to_json(completion.logprobs));
+  return object;
 }
 
 }  // namespace ellm::cli

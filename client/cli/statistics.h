@@ -1,5 +1,6 @@
-// The line of -v.
+// A completion in sum: the line of -v, the object of --json.
 #pragma once
+#include <boost/json/object.hpp>
 #include <string>
 
 #include "client/client.h"
@@ -8,5 +9,8 @@ namespace ellm::cli {
 
 /// "24 prompt tokens (16 cached) at 812/s, first token after 30 ms, 96 tokens at 45/s, stop"
 std::string describe_statistics(const client::Completion& completion);
+
+/// The object of --json.
+boost::json::object completion_json(const client::Completion& completion, bool logprobs);
 
 }  // namespace ellm::cli

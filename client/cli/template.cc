@@ -1,11 +1,12 @@
 // ellm template: what a chat looks like as a prompt.
-#include <boost/json/parser.hpp>
+#include <boost/json/serialize.hpp>
 
 #include "client/cli/command_line.h"
 #include "client/cli/failure.h"
 #include "client/cli/json.h"
 #include "client/cli/offline.h"
 #include "client/cli/output.h"
+#include "client/cli/variables.h"
 #include "daemon/format/chat_template.h"
 #include "daemon/format/tokenizer.h"
 
@@ -16,23 +17,9 @@ constexpr const char* kExamples =
     "  ellm template '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"add_generation_prompt\": true}'\n"
     "  ellm template --model-file m.gguf < chat.json        the file's own template, without a daemon\n"
     "  ellm template --template-file t.jinja < chat.json    without a model\n"
+    "  ellm template --template-var enable_thinking=false < chat.json\n"
     "Members: messages, tools, add_generation_prompt, bos_token, eos_token, now (a date such as \"2024-07-26\");\n"
     "any further one is a variable of the template, such as enable_thinking.";
-
-boost::json::object parse_variables(const std::string& text) {
-  boost::json::error_code error;
-  boost::json::parser parser({}, {.max_depth = 100});
-  size_t used = parser.write_some(text, error);
-  if (!error && text.find_first_not_of(" \t\r\n", used) != std::string::npos) error = boost::json::error::extra_data;
-  if (error) {
-    size_t line = 1 + static_cast<size_t>(std::count(
-                          text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(used, text.size())), '\n'));
-    throw Failure(kData, format("the variables are not JSON: %s, line %zu", error.message().c_str(), line));
-  }
-  boost::json::value value = parser.release();
-  if (!value.is_object()) throw Failure(kData, "the variables must be one JSON object, such as {\"messages\": [...]}");
-  return std::move(value.get_object());
-}
 
 /// The file's template over the variables and, where they say nothing else, the file's BOS and EOS.
 std::string render_file(const std::string& path, boost::json::object variables) {
@@ -61,9 +48,13 @@ int template_command(Invocation& invocation) {
       ->type_name("T.jinja")
       ->excludes(model)
       ->excludes(model_file);
+  VariableOptions more(line, nullptr);
+  line.add_json();
   line.parse();
   variables = text_or_stdin(line, given, variables, "JSON variables");
   boost::json::object object = parse_variables(variables);
+  for (auto& [name, value] : more.get()) object[name] = value;
+  if (more.option()->count() > 0) variables = boost::json::serialize(object);
   std::string text;
   if (!template_file.empty()) {
     text = format::ChatTemplate::parse(read_file(template_file))->render(object);
@@ -73,7 +64,10 @@ int template_command(Invocation& invocation) {
     client::Client client = line.connect();
     text = client.render_template({0, line.model, std::move(variables)});
   }
-  write_text_alone(text);
+  if (line.json)
+    write_out(serialize(boost::json::object{{"text", to_json(text)}}) + "\n");
+  else
+    write_text_alone(text);
   return kOk;
 }
 

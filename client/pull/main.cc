@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "client/describe/describe.h"
 #include "client/places.h"
 #include "client/pull/catalogue.h"
 #include "client/pull/install.h"
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   app.add_option("--dir", directory, "Models directory")->capture_default_str();
   app.add_flag("--list", list, "Print the catalogue");
   app.add_flag("--verify", check, "Compare the sha256 of files that are there already, too");
+  if (ellm::describe::describe_if_asked(app, argc, argv)) return 0;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

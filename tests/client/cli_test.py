@@ -2,8 +2,10 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -67,6 +69,23 @@ class CliTest(unittest.TestCase):
         self.assertEqual(text, "chat model=tiny system=<be brief> user=<x> temperature=0 top_k=40 top_p=0.5 min_p=0.05 repetition=1.1 "
                          "presence=-0.5 frequency=0.25 seed=18446744073709551615 max=9 stop=<a b> stop=<> stop=<[c,d]> bias=5:-100 bias=6:7 ignore_eos\n")
 
+    def test_template_variables(self):
+        def variables(*arguments, **more):
+            return json.loads(re.search(r"variables=(\{.*\}) temperature", self.ellm(*arguments, **more)).group(1))
+        given = ["--template-var", "enable_thinking=false", "--template-var", "tools=[{\"a\": 1.0}]", "--template-var", 's="x=y"']
+        expected = {"enable_thinking": False, "tools": [{"a": 1.0}], "s": "x=y"}
+        self.assertEqual(variables("run", "hi", *given), expected)
+        self.assertEqual(variables("chat", *given, stdin=b"hi\n"), expected)
+        self.assertIsInstance(variables("run", "hi", *given)["tools"][0]["a"], float)
+        self.assertEqual(variables("run", "hi", "--template-var", "a=1", "--template-var", "a=2"), {"a": 2})
+        self.assertEqual(json.loads(self.ellm("template", '{"messages": [], "a": 1}', "--template-var", "a=2").removeprefix("rendered ")),
+                         {"messages": [], "a": 2})
+        self.assertNotIn("variables", self.ellm("run", "hi"))
+        for wrong in ("a", "=1", "a=", "a=yes", "a={", "messages=[]", "a=" + "[" * 1000):
+            self.ellm("run", "hi", "--template-var", wrong, code=64)
+            self.assertIn("--template-var", self.error)
+        self.ellm("run", "hi", "--raw", "--template-var", "a=1", code=64)
+
     def test_run_ids_are_taken_as_they_are(self):
         self.assertIn("generate model= tokens=1 2 3 temp", self.ellm("run", "--ids", "1 2,3"))
         self.assertIn("tokens=4 5", self.ellm("run", "--ids", stdin=b"[4, 5]\n"))
@@ -119,7 +138,7 @@ class CliTest(unittest.TestCase):
     def test_usage_errors(self):
         for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
                           ["run", ""], ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["status", "now"], ["score", "--top", "-1", "x"],
-                          ["tokenize", "--model", "a", "--model-file", "b", "x"], ["inspect", "--keys"], ["models", "--load", "a", "--unload", "b"]):
+                          ["tokenize", "--model", "a", "--model-file", "b", "x"], ["models", "--load", "a", "--unload", "b"]):
             if arguments:
                 self.ellm(*arguments, code=64)
             else:
@@ -215,6 +234,19 @@ class CliTest(unittest.TestCase):
         self.ellm("template", "--template-file", path, "{}", code=65)
         self.assertIn("line 2", self.error)
 
+    def test_hostile_templates_end_with_an_error(self):
+        path = self.directory.name + "/bomb.jinja"
+        loop = "{% for i in range(100000) %}"
+        for source, message in (("{% if 1 %}" * 60_000, "nested too deeply"), ("{{ " + "(" * 60_000, "nested too deeply"),
+                                (loop * 3 + "{% endfor %}" * 3, "too long"), ("{{ 'x' * 4000000000 }}", "text longer than the limit"),
+                                ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply"),
+                                ("{% set l = [1] %}{% for i in l %}{% do l.append(i) %}{% endfor %}", ""),
+                                ("\n{{ raise_exception('only two roles') }}", "line 2: only two roles")):
+            with open(path, "w") as file:
+                file.write(source)
+            self.ellm("template", "--template-file", path, "{}", code=65)
+            self.assertIn(message, self.error)
+
     def test_models_ps_status_inspect(self):
         text = self.ellm("models")
         self.assertRegex(text, r"NAME +SIZE .*\ntiny +1\.5 GiB +1\.5B +Q8_0 100 % +llama +4096 +loaded\nlarge .*on disk\n\Z")
@@ -232,6 +264,47 @@ class CliTest(unittest.TestCase):
         self.assertIn("name          tiny\n", self.ellm("inspect"))
         self.assertIn("on disk", self.ellm("inspect", "large"))
         self.ellm("inspect", "other", code=66)
+        self.ellm("inspect", "tiny", "--keys", code=77)
+        self.assertIn("cannot read /models/tiny.gguf", self.error)
+        self.ellm("inspect", "./nowhere.gguf", code=66)
+        self.assertEqual(self.ellm("models", "--names"), "tiny\nlarge\n")
+
+    def gguf(self, **keys):
+        """A file without tensors."""
+        path = self.directory.name + "/m.gguf"
+        text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+        number = lambda n: struct.pack("<II", 4, n)
+        with open(path, "wb") as file:
+            file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)))
+            for key, value in keys.items():
+                file.write(text(key.replace("__", ".")) + (number(value) if isinstance(value, int) else struct.pack("<I", 8) + text(value)))
+            file.write(bytes(64))
+        return path
+
+    def test_inspect_a_file(self):
+        path = self.gguf(general__architecture="mamba", mamba__block_count=3, mamba__embedding_length=64, mamba__context_length=2048,
+                         mamba__attention__head_count=4, mamba__attention__head_count_kv=2, tokenizer__ggml__model="gpt2",
+                         tokenizer__ggml__pre="nosuch", tokenizer__chat_template="{% if tools %}\n{{")
+        text = self.ellm("inspect", path)                               # what is not supported is said, not failed at
+        for part in ("context       2048 tokens\n", "not supported architecture 'mamba': not supported (llama", "unknown pre-tokenizer 'nosuch'",
+                     "not supported chat template, line 2", "chat template yes (tools)\n", "0 B for weights"):
+            self.assertIn(part, text)
+        facts = json.loads(self.ellm("inspect", "--model-file", path, "--json"))
+        self.assertEqual(facts["kv_bytes_per_token"]["f16"], 2 * 2 * 3 * 2 * 16)     # K and V, bytes, layers, heads, values
+        self.assertEqual(facts["kv_bytes_per_token"]["f32"], 2 * facts["kv_bytes_per_token"]["f16"])
+        self.assertEqual(len(facts["unsupported"]), 3)
+        self.assertIn("general.architecture = \"mamba\"", self.ellm("inspect", path, "--keys"))
+        with open(path, "r+b") as file:
+            file.write(b"JUNK")
+        self.ellm("inspect", path, code=65)
+
+    @unittest.skipUnless(os.environ.get("ELLM_TEST_DATA"), "ELLM_TEST_DATA is not set")
+    def test_inspect_a_real_file(self):
+        facts = json.loads(self.ellm("inspect", os.environ["ELLM_TEST_DATA"] + "/models/stories260K.gguf", "--json"))
+        self.assertEqual((facts["architecture"], facts["layers"], facts["heads"], facts["kv_heads"], facts["head_dim"]), ("llama", 5, 8, 4, 8))
+        self.assertEqual((facts["weights"][0]["type"], facts["unsupported"], facts["tokenizer"]), ("F32", [], "spm, 512 tokens"))
+        self.assertEqual(sum(share["bytes"] for share in facts["weights"]), 4 * facts["parameters"])
+        self.assertGreater(facts["weight_memory_bytes"], 4 * (facts["parameters"] - 64 * 11))   # all but the norms, in whole panels
 
     # ---- chat
 

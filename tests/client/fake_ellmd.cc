@@ -46,6 +46,7 @@ std::string describe(const Chat& m) {
   for (const ChatMessage& message : m.messages)
     text += " " + message.role + "=<" + message.content + ">" +
             (message.token_ids.empty() ? "" : "[" + join(message.token_ids) + "]");
+  if (!m.variables.empty()) text += " variables=" + m.variables;
   return text + " " + describe(m.sampling);
 }
 const std::string& prompt_of(const Generate& m) { return m.prompt; }
