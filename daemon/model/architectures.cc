@@ -3,8 +3,11 @@
 
 // One line per architecture, in alphabetical order.
 #define ELLM_ARCHITECTURES(row) \
+  row(gemma2)                   \
+  row(gemma3)                   \
   row(llama)                    \
-  row(qwen2)
+  row(qwen2)                    \
+  row(qwen3)
 
 namespace ellm::model {
 

@@ -1,5 +1,6 @@
-// The table of architectures: which tensors a model must and may have, and how its RoPE pairs its values. A new
-// architecture is a file architecture_NAME.cc that defines its row and a line in architectures.cc. Immutable data.
+// The table of architectures: which tensors a model must and may have, how its RoPE pairs its values, and what else its
+// file says. A new architecture is a file architecture_NAME.cc that defines its row and a line in architectures.cc.
+// Immutable data.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,6 +8,9 @@
 #include <string_view>
 
 namespace ellm::model {
+
+class ConfigReader;
+struct ModelConfig;
 
 /// What a tensor's dimension is made of.
 enum class Extent : uint8_t {
@@ -16,6 +20,7 @@ enum class Extent : uint8_t {
   queries,        // heads * head_dim
   keys,           // kv_heads * head_dim
   feed_forward,
+  head,           // head_dim
   rope_pairs,     // rotated dimensions / 2
 };
 
@@ -33,12 +38,13 @@ struct Architecture {
   bool neox;                 // RoPE pairs (i, i + n/2) instead of (2i, 2i + 1)
   std::span<const TensorSpec> model;   // once
   std::span<const TensorSpec> layer;   // in each layer
+  void (*read)(const ConfigReader& reader, ModelConfig& config) = nullptr;   // keys of its own, after the common ones
 };
 
 /// Null where the name is unknown.
 const Architecture* find_architecture(std::string_view name);
 
-/// "llama, qwen2"
+/// "gemma2, gemma3, llama, …"
 std::string architecture_names();
 
 }  // namespace ellm::model

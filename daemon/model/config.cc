@@ -4,6 +4,7 @@
 #include "daemon/model/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "daemon/format/inspect.h"
 #include "daemon/model/architectures.h"
@@ -80,6 +81,7 @@ class TensorCheck {
       case Extent::queries: return uint64_t{config_.heads} * config_.head_dim;
       case Extent::keys: return uint64_t{config_.kv_heads} * config_.head_dim;
       case Extent::feed_forward: return config_.feed_forward;
+      case Extent::head: return config_.head_dim;
       case Extent::rope_pairs: return config_.rope.dimensions / 2;
     }
     return 0;
@@ -177,6 +179,8 @@ ModelConfig read_config(const Gguf& file) {
   config.vocabulary = read_vocabulary(file);
   config.rope = read_rope_config(reader, config.head_dim, config.context);
   config.rope.neox = architecture->neox;
+  config.attention_scale = 1 / std::sqrt(static_cast<float>(config.head_dim));
+  if (architecture->read) architecture->read(reader, config);
   TensorCheck(file, config).check(*architecture);
   config.tied_output = !file.find_tensor("output.weight");
   config.qkv_bias = std::any_of(file.tensors().begin(), file.tensors().end(), [](const Tensor& tensor) {

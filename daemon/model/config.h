@@ -24,6 +24,8 @@ struct RopeConfig {
   std::vector<float> frequency_factors;   // tensor rope_freqs.weight (llama3): frequencies are divided by these
 };
 
+enum class Activation : uint8_t { silu, gelu };   // gelu: its form with tanh
+
 struct ModelConfig {
   std::string architecture;           // "llama"
   std::string name;                   // general.name, or the file's stem
@@ -35,7 +37,18 @@ struct ModelConfig {
   bool qkv_bias = false;              // also true where the file carries biases
   bool tied_output = false;           // no output.weight: token_embd serves
   RopeConfig rope;
+  Activation activation = Activation::silu;
+  float embedding_scale = 1;          // token embeddings are multiplied by this
+  float attention_scale = 0;          // scores are multiplied by this; 1 / sqrt(head_dim), usually
+  float attention_soft_cap = 0, logit_soft_cap = 0;   // 0: none
+  uint32_t window = 0;                // tokens that a windowed layer sees; 0: no layer is windowed
+  uint32_t window_period = 0;         // the last of so many layers sees everything; 0: none does
+  std::optional<RopeConfig> window_rope;   // of the windowed layers, where it differs
   std::string size_label;             // "135M"
+
+  bool windowed(uint32_t layer) const {
+    return window != 0 && (window_period == 0 || layer % window_period != window_period - 1);
+  }
 };
 
 /// Reads and checks hyper-parameters, required tensors and their shapes and types. Throws format::FormatError: an

@@ -43,4 +43,14 @@ double ConfigReader::get_number(std::string_view key, double least, double most)
   throw error(key, "is missing");
 }
 
+std::optional<uint32_t> read_window(const ConfigReader& reader) {
+  return reader.find_size("attention.sliding_window", 0, UINT32_MAX);
+}
+
+std::optional<float> read_soft_cap(const ConfigReader& reader, std::string_view key) {
+  const std::optional<double> cap = reader.find_number(key, 0, 1e6);
+  if (cap && *cap != 0 && *cap < 1e-3) throw reader.error(key, number_text(*cap) + ", expected 0 or 0.001 to 1e+06");
+  return cap ? std::optional(static_cast<float>(*cap)) : std::nullopt;
+}
+
 }  // namespace ellm::model

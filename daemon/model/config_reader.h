@@ -38,6 +38,12 @@ class ConfigReader {
   std::string prefix_;
 };
 
+/// The window of "attention.sliding_window" in tokens, 0 where the file says that there is none.
+std::optional<uint32_t> read_window(const ConfigReader& reader);
+
+/// A soft cap; 0: none.
+std::optional<float> read_soft_cap(const ConfigReader& reader, std::string_view key);
+
 /// The RoPE part of a configuration. `neox` is set by the caller.
 RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint32_t context);
 

@@ -2,12 +2,12 @@
 // phase they share rows, panels or heads. What a worker gets never changes what is computed (HACKING.md, fixed-order rule).
 //
 // A layer:  norm+pack | q k v | rope, store K V | attention+pack | output, residual | norm+pack | gate up, silu, pack | down
-// With one or two rows the norms are done by every worker for itself, and rope, store and attention are one phase.
+// With one or two rows the norms are done by every worker for itself, and rope, store and attention are one phase. Where an
+// architecture normalises what attention and feed-forward network give, both leave it in `branch` and a phase adds it.
 #include "daemon/model/forward.h"
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 
 #include "daemon/model/step_buffers.h"
 
@@ -101,6 +101,7 @@ struct ForwardPass::Impl {
   void run(Worker& worker);
   void embed(Worker& worker);
   void layer(Worker& worker, uint32_t index);
+  void project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias, const float* post_norm);
   void rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index);
   void attention(Worker& worker, uint32_t layer_index);
   void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial);
@@ -181,11 +182,17 @@ void ForwardPass::Impl::run(Worker& worker) {
 
 void ForwardPass::Impl::embed(Worker& worker) {
   const auto [first, last] = worker.share(n());
-  const auto half = static_cast<uint32_t>(model->rope().frequency.size());
   for (uint32_t r = first; r < last; ++r) {
-    kernels::dequantize_row(w.token_embedding, rows[r].token, b.residual + size_t{r} * c.embedding);
-    kernels::rope_angles(rows[r].position, model->rope().frequency.data(), half, model->rope().magnitude,
-                         b.cos + size_t{r} * half, b.sin + size_t{r} * half);
+    float* x = b.residual + size_t{r} * c.embedding;
+    kernels::dequantize_row(w.token_embedding, rows[r].token, x);
+    if (c.embedding_scale != 1)
+      for (uint32_t i = 0; i < c.embedding; ++i) x[i] *= c.embedding_scale;
+    const auto angles = [&](const RopeTable& rope, float* cos, float* sin) {
+      const auto half = static_cast<uint32_t>(rope.frequency.size());
+      kernels::rope_angles(rows[r].position, rope.frequency.data(), half, rope.magnitude, cos + size_t{r} * half, sin + size_t{r} * half);
+    };
+    angles(model->rope(), b.cos, b.sin);
+    if (model->window_rope()) angles(*model->window_rope(), b.window_cos, b.window_sin);
   }
   worker.barrier();
 }
@@ -234,37 +241,48 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
 
   attention(worker, index);
 
-  const Activations attended = b.attention_out.shared(n());
-  for_panels(worker, l.attention_output.panels(), 1, [&](uint32_t first, uint32_t last) {
-    k.matmul({l.attention_output, attended, first, last, b.residual, c.embedding, l.attention_output_bias, true});
-    if (forms[index].output.q8) {
-      k.matmul({l.attention_output, b.attention_rest.shared(n()), first, last, b.residual, c.embedding, nullptr, true});
-    }
+  const Activations attended[] = {b.attention_out.shared(n()), b.attention_rest.shared(n())};
+  project(worker, l.attention_output, std::span(attended, forms[index].output.q8 ? 2 : 1), l.attention_output_bias,
+          l.post_attention_norm);
+  feed_forward(worker, index);
+}
+
+/// Adds the product of a matrix with each of `inputs` to the residual stream; with a `post_norm` their normalised sum.
+void ForwardPass::Impl::project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias,
+                                const float* post_norm) {
+  float* out = post_norm ? b.branch : b.residual;
+  for_panels(worker, m.panels(), 1, [&](uint32_t first, uint32_t last) {
+    k.matmul({m, inputs[0], first, last, out, c.embedding, bias, post_norm == nullptr});
+    for (const Activations& input : inputs.subspan(1)) k.matmul({m, input, first, last, out, c.embedding, nullptr, true});
   });
   worker.barrier();
-
-  feed_forward(worker, index);
+  if (!post_norm) return;
+  const auto [first, last] = worker.share(n());
+  for (uint32_t r = first; r < last; ++r) {
+    float *branch = b.branch + size_t{r} * c.embedding, *x = b.residual + size_t{r} * c.embedding;
+    k.rms_norm(branch, post_norm, c.embedding, c.norm_epsilon, branch);
+    for (uint32_t i = 0; i < c.embedding; ++i) x[i] += branch[i];
+  }
+  worker.barrier();
 }
 
 void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
   const Layer& l = w.layers[index];
   const Activations x = norm_and_pack(worker, l.feed_forward_norm, forms[index].feed_forward, {}, n());
   const Activations activated = b.activated.shared(n());
+  const auto activate = c.activation == Activation::gelu ? k.gelu_mul : k.silu_mul;
   for_panels(worker, l.gate.panels(), 2, [&](uint32_t first, uint32_t last) {
     k.matmul({l.gate, x, first, last, b.gate, c.feed_forward});
     k.matmul({l.up, x, first, last, b.up, c.feed_forward});
     const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.feed_forward);
     for (uint32_t r = 0; r < n(); ++r) {
       float* gate = b.gate + size_t{r} * c.feed_forward + from;
-      k.silu_mul(gate, b.up + size_t{r} * c.feed_forward + from, to - from, gate);
+      activate(gate, b.up + size_t{r} * c.feed_forward + from, to - from, gate);
       pack(activated, r, b.gate + size_t{r} * c.feed_forward, from / kernels::kBlock, (to + kernels::kBlock - 1) / kernels::kBlock, forms[index].down);
     }
   });
   worker.barrier();
-  for_panels(worker, l.down.panels(), 1, [&](uint32_t first, uint32_t last) {
-    k.matmul({l.down, activated, first, last, b.residual, c.embedding, nullptr, true});
-  });
-  worker.barrier();
+  project(worker, l.down, std::span(&activated, 1), nullptr, l.post_feed_forward_norm);
 }
 
 void ForwardPass::Impl::output_head(Worker& worker) {
@@ -273,20 +291,31 @@ void ForwardPass::Impl::output_head(Worker& worker) {
   const Activations x = norm_and_pack(worker, w.output_norm, output_form, logit_rows, wanted);
   for_panels(worker, w.output.panels(), 1, [&](uint32_t first, uint32_t last) {
     k.matmul({w.output, x, first, last, b.logits, c.vocabulary});
+    if (c.logit_soft_cap == 0) return;
+    const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.vocabulary);
+    for (uint32_t r = 0; r < wanted; ++r) k.soft_cap(b.logits + size_t{r} * c.vocabulary + from, to - from, c.logit_soft_cap);
   });
 }
 
 // ---- attention ----------------------------------------------------------------------------------------------------
 
-/// Rotates the queries of one KV head and its key, and stores key and value in the row's page.
+/// Normalises (where the model does) and rotates the queries of one KV head and its key, and stores key and value in the
+/// row's page.
 void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index) {
-  const auto half = static_cast<uint32_t>(model->rope().frequency.size());
-  const float *cos = b.cos + size_t{row} * half, *sin = b.sin + size_t{row} * half;
+  const Layer& l = w.layers[layer_index];
+  const bool own_rope = model->window_rope() && c.windowed(layer_index);
+  const auto half = static_cast<uint32_t>((own_rope ? *model->window_rope() : model->rope()).frequency.size());
+  const float* cos = (own_rope ? b.window_cos : b.cos) + size_t{row} * half;
+  const float* sin = (own_rope ? b.window_sin : b.sin) + size_t{row} * half;
   float* q = qkv_row(row) + size_t{kv_head} * group * c.head_dim;
   float* key = qkv_row(row) + q_dim + size_t{kv_head} * c.head_dim;
   const float* value = key + kv_dim;
-  for (uint32_t h = 0; h < group; ++h) k.rope(q + h * c.head_dim, cos, sin, half, c.rope.neox);
-  k.rope(key, cos, sin, half, c.rope.neox);
+  const auto turn = [&](float* head, const float* norm) {
+    if (norm) k.rms_norm(head, norm, c.head_dim, c.norm_epsilon, head);
+    k.rope(head, cos, sin, half, c.rope.neox);
+  };
+  for (uint32_t h = 0; h < group; ++h) turn(q + h * c.head_dim, l.q_norm);
+  turn(key, l.k_norm);
   const uint32_t position = rows[row].position;
   std::byte* page = kv.payload(chunks[rows[row].chunk].pages[position / shm::kPageTokens]);
   const shm::PageGeometry& g = kv.geometry();
@@ -346,11 +375,13 @@ kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const A
           .group = group,
           .head_dim = c.head_dim,
           .first_position = chunk.first_position + item.first_row,
-          .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+          .scale = c.attention_scale,
           .k_type = static_cast<kernels::KvType>(g.k_type),
           .v_type = static_cast<kernels::KvType>(g.v_type),
           .k_blocks = k_blocks,
-          .v_blocks = v_blocks};
+          .v_blocks = v_blocks,
+          .window = c.windowed(layer_index) ? c.window : 0,
+          .soft_cap = c.attention_soft_cap};
 }
 
 void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial) {

@@ -138,6 +138,10 @@ void collect(Collector& c, const ModelConfig& config, Weights& w) {
     c.matrix(blk + "attn_k.weight", &l.k);
     c.matrix(blk + "attn_v.weight", &l.v);
     c.matrix(blk + "attn_output.weight", &l.attention_output);
+    c.vector(blk + "post_attention_norm.weight", &l.post_attention_norm);
+    c.vector(blk + "post_ffw_norm.weight", &l.post_feed_forward_norm);
+    c.vector(blk + "attn_q_norm.weight", &l.q_norm);
+    c.vector(blk + "attn_k_norm.weight", &l.k_norm);
     c.vector(blk + "attn_q.bias", &l.q_bias);
     c.vector(blk + "attn_k.bias", &l.k_bias);
     c.vector(blk + "attn_v.bias", &l.v_bias);
@@ -169,6 +173,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   model->config_ = read_config(*file);
   model->tokenizer_ = format::Tokenizer::open(*file);
   model->rope_ = make_rope_table(model->config_.rope);
+  if (model->config_.window_rope) model->window_rope_ = make_rope_table(*model->config_.window_rope);
   model->parameters_ = format::parameter_count(*file);
   model->file_bytes_ = file->file_bytes();
   model->weight_types_ = format::describe_weight_types(*file);

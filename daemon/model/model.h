@@ -23,8 +23,10 @@ namespace ellm::model {
 struct Layer {
   const float* attention_norm;                    // (embedding)
   const float* feed_forward_norm;                 // (embedding)
+  const float *post_attention_norm, *post_feed_forward_norm;   // (embedding), or null
   kernels::PanelMatrix q, k, v;                   // (heads*head_dim | kv_heads*head_dim, embedding)
   const float *q_bias, *k_bias, *v_bias;          // or null
+  const float *q_norm, *k_norm;                   // (head_dim), or null
   kernels::PanelMatrix attention_output;          // (embedding, heads*head_dim)
   const float* attention_output_bias;             // or null
   kernels::PanelMatrix gate, up;                  // (feed_forward, embedding)
@@ -60,6 +62,8 @@ class Model {
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   const RopeTable& rope() const { return rope_; }
+  /// Of the layers with a sliding window, where they have another than the rest; null otherwise.
+  const RopeTable* window_rope() const { return window_rope_ ? &*window_rope_ : nullptr; }
   const std::shared_ptr<const format::Tokenizer>& tokenizer() const { return tokenizer_; }
   /// Null where the file has none; then `chat_template_error()` may say why it could not be parsed.
   const std::shared_ptr<const format::ChatTemplate>& chat_template() const { return chat_template_; }
@@ -79,6 +83,7 @@ class Model {
   std::string path_;
   ModelConfig config_;
   RopeTable rope_;
+  std::optional<RopeTable> window_rope_;
   std::shared_ptr<const format::Tokenizer> tokenizer_;
   std::shared_ptr<const format::ChatTemplate> chat_template_;
   std::string chat_template_error_;

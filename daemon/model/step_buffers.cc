@@ -37,6 +37,10 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.up = arena.floats(size_t{rows} * c.feed_forward);
   b.cos = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   b.sin = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
+  const uint32_t window_pairs = c.window_rope ? c.window_rope->dimensions / 2 : 0;
+  b.window_cos = arena.floats(size_t{rows} * window_pairs);
+  b.window_sin = arena.floats(size_t{rows} * window_pairs);
+  b.branch = arena.floats(size_t{rows} * c.embedding);
   b.logits = arena.floats(size_t{logits} * c.vocabulary);
   b.norm_scratch = arena.floats(size_t{workers} * c.embedding);
   b.partials = arena.floats(b.partial_floats);

@@ -37,11 +37,14 @@ struct StepBuffers {
   // shapes: n is the step's number of rows
   float* residual = nullptr;        // (n, embedding)
   float* qkv = nullptr;             // (n, q | k | v)
+  float* branch = nullptr;          // (n, embedding): what a norm changes before it joins the residual stream
   float* attended = nullptr;        // (n, heads * head_dim)
   float* gate = nullptr;            // (n, feed_forward)
   float* up = nullptr;              // (n, feed_forward)
   float* cos = nullptr;             // (n, rope.dimensions / 2)
   float* sin = nullptr;
+  float* window_cos = nullptr;      // the same for layers with a sliding window, where their RoPE differs
+  float* window_sin = nullptr;
   float* logits = nullptr;          // (wanted, vocabulary)
   float* norm_scratch = nullptr;    // (workers, embedding)
   float* partials = nullptr;        // attention segments of single-row chunks

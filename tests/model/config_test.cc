@@ -135,7 +135,8 @@ TEST(Config, RopeScaling) {
 TEST(Config, Refusals) {
   const auto with_u32 = [](const std::string& key, uint32_t x) { return refusal(tiny_model().u32("llama." + key, x)); };
   EXPECT_EQ(refusal(tiny_model("mamba")),
-            "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of llama, qwen2");
+            "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of gemma2, gemma3, llama, qwen2, "
+            "qwen3");
   EXPECT_EQ(refusal(GgufBuilder{}), "file.gguf: key 'general.architecture' is missing");
   EXPECT_EQ(with_u32("block_count", 0), "file.gguf: key 'llama.block_count': 0, expected 1 to 65536");
   EXPECT_EQ(with_u32("block_count", 3), "file.gguf: tensor 'blk.2.attn_norm.weight' is missing");
@@ -195,7 +196,21 @@ TEST(ConfigReference, Models) {
     EXPECT_NO_THROW(read_config(*Gguf::open(*data + "/" + name))) << name;
   EXPECT_TRUE(read_config(*Gguf::open(*data + "/synth/qwen2-tied-f32.gguf")).tied_output);
   EXPECT_FALSE(read_config(*Gguf::open(*data + "/synth/qwen2-f32.gguf")).tied_output);
-  EXPECT_THROW(read_config(*Gguf::open(*data + "/synth/gemma2-f32.gguf")), FormatError);
+  const ModelConfig gemma2 = read_config(*Gguf::open(*data + "/synth/gemma2-f32.gguf"));
+  EXPECT_EQ(gemma2.attention_soft_cap, 50);
+  EXPECT_EQ(gemma2.logit_soft_cap, 30);
+  EXPECT_EQ(gemma2.embedding_scale, 8);
+  EXPECT_EQ(gemma2.attention_scale, 1 / std::sqrt(32.0f));
+  EXPECT_EQ(gemma2.window, 16u);
+  EXPECT_TRUE(gemma2.windowed(0));
+  EXPECT_FALSE(gemma2.windowed(1));
+  const ModelConfig gemma3 = read_config(*Gguf::open(*data + "/synth/gemma3-f32.gguf"));
+  EXPECT_EQ(gemma3.attention_soft_cap, 0);
+  EXPECT_TRUE(gemma3.windowed(4));
+  EXPECT_FALSE(gemma3.windowed(5));
+  EXPECT_TRUE(gemma3.windowed(6));
+  EXPECT_EQ(gemma3.rope.base, 1e6);
+  EXPECT_EQ(gemma3.window_rope->base, 10000);
   // Heads of 4 values.
   EXPECT_THROW(read_config(*Gguf::open(*data + "/models/llama-2-tiny-random.f16.gguf")), FormatError);
 }

@@ -138,6 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                                          Subject{"/models/stories260K-Q4_K_M.gguf", shm::KvType::int8},
                                          Subject{"/models/stories260K-Q5_1.gguf", shm::KvType::f16},
                                          Subject{"/synth/qwen2-f32.gguf", shm::KvType::int8},
+                                         Subject{"/synth/gemma3-f32.gguf", shm::KvType::int8},
+                                         Subject{"/synth/gemma2-f32.gguf", shm::KvType::f16},
                                          Subject{"/synth/llama256-Q6_K.gguf", shm::KvType::f16},
                                          Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8}),
                          name_of_subject);

@@ -77,14 +77,17 @@ class SynthFloat : public Synth {};
 
 TEST_P(SynthFloat, LogitsEqualThePeersWithin1e3) {
   NEED_DATA();
+  const bool gemma = std::string_view(GetParam()).starts_with("gemma");   // the peer looks its GELU up in a table of halves
   double worst = 0;
   run(*data, shm::KvType::f32, [&](const auto& want, auto got) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
   });
-  EXPECT_LT(worst, 1e-3);
+  std::printf("%s: largest difference %.2g\n", GetParam(), worst);
+  EXPECT_LT(worst, gemma ? 5e-3 : 1e-3);
 }
-INSTANTIATE_TEST_SUITE_P(Reference, SynthFloat, testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32"));
+INSTANTIATE_TEST_SUITE_P(Reference, SynthFloat,
+                         testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32", "qwen3-f32", "gemma2-f32", "gemma3-f32"));
 
 class SynthQuantised : public Synth {};
 
