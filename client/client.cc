@@ -3,18 +3,16 @@
 
 #include <cmath>
 #include <limits>
-#include <mutex>
-#include <optional>
 
 #include "client/connection.h"
-#include "client/places.h"
+#include "client/link.h"
 
 namespace ellm::client {
 namespace {
 
 [[noreturn]] void unexpected(const Message& message) {
   const char* name = std::visit([](const auto& m) { return std::remove_cvref_t<decltype(m)>::kName; }, message);
-  throw ConnectionError(ConnectionError::Kind::protocol, std::string("ellmd answered with an unexpected ") + name);
+  throw ConnectionError(ConnectionError::Kind::protocol, std::string("ellmd answered with an unexpected ") + name, true);
 }
 
 /// A request with one reply.
@@ -97,35 +95,44 @@ double Scores::perplexity() const {
 }
 
 struct Client::State {
-  std::shared_ptr<Connection> connection;
-  std::function<bool()> interrupted;
+  explicit State(ClientOptions given) : link(std::move(given)) {}
+  Link link;
 
+  /// One call, sent again where the daemon cannot have begun it.
   template <class C, class Request>
-  auto call(const std::shared_ptr<C>& call, Request&& request) {
-    connection->submit(std::forward<Request>(request), call);
-    connection->wait(*call, interrupted);
-    if (call->error) std::rethrow_exception(call->error);
-    return call->take();
+  auto call(const std::shared_ptr<C>& call, Request request) {
+    for (int attempt = 0;; attempt++) {
+      std::shared_ptr<Connection> connection = link.get();
+      connection->submit(request, call);
+      connection->wait(*call, link.options().interrupted);
+      if (!call->error) return call->take();
+      if (attempt == kAttempts - 1 || !link.may_repeat(*call, connection)) std::rethrow_exception(call->error);
+      call->ended = call->refused = false;
+      call->error = nullptr;
+    }
   }
   template <class Reply, class Request>
   Reply ask(Request&& request) { return call(std::make_shared<ReplyCall<Reply>>(), std::forward<Request>(request)); }
   template <class Request>
-  Running start(Request&& request, OnToken on_token, OnEnd on_end) {
+  Running start(Request request, OnToken on_token, OnEnd on_end) {
     auto call = std::make_shared<CompletionCall>(std::move(on_token), std::move(on_end));
     call->background = true;
-    connection->submit(std::forward<Request>(request), call);
+    std::shared_ptr<Connection> connection = link.get();
+    connection->submit(request, call);
     return Running(connection, call);
   }
+
+ private:
+  static constexpr int kAttempts = 3;   // connections in a row that end between hello and the request
 };
 
 Client::Client(ClientOptions options) {
-  if (options.socket_path.empty()) options.socket_path = default_socket_path();
   if (options.software.empty()) options.software = "libellm " ELLM_VERSION;
-  auto connection = std::make_shared<Connection>(options.socket_path, options.software);
-  state_ = std::make_unique<State>(State{std::move(connection), std::move(options.interrupted)});
+  state_ = std::make_unique<State>(std::move(options));
+  state_->link.get();
 }
 
-Client::~Client() { state_->connection->close(); }
+Client::~Client() { state_->link.close(); }
 
 Completion Client::generate(Generate request, OnToken on_token) {
   return state_->call(std::make_shared<CompletionCall>(std::move(on_token), nullptr), std::move(request));
@@ -150,7 +157,7 @@ Running Client::start(Chat request, OnToken on_token, OnEnd on_end) {
   return state_->start(std::move(request), std::move(on_token), std::move(on_end));
 }
 
-const Hello& Client::server() const { return state_->connection->server(); }
+Hello Client::server() const { return state_->link.server(); }
 
 Running::Running(std::shared_ptr<Connection> connection, std::shared_ptr<CompletionCall> call)
     : connection_(std::move(connection)), call_(std::move(call)) {}

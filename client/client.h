@@ -1,6 +1,9 @@
 // The client library: blocking calls, and requests that run in the background, over one connection to ellmd.
 // A Client may be used from any number of threads at once; many requests can be in flight. No thread is started unless
 // start() is called: a blocking call reads the socket itself and delivers what arrives for the others meanwhile.
+// A daemon that is not there yet is waited for (ClientOptions::wait); where it has restarted, the next call connects
+// anew. A request that the daemon cannot have begun is sent again; one that it may have begun is not, and its
+// ConnectionError says so (request_sent()).
 //
 //   ellm::client::Client client;
 //   ellm::client::Chat request;
@@ -47,12 +50,17 @@ struct Scores {
 /// cancels the request and comes out of the call.
 using OnToken = std::function<void(const Token&)>;
 
+inline constexpr std::chrono::milliseconds kDefaultWait{3000};
+
 struct ClientOptions {
   std::string socket_path = {};           // empty: default_socket_path() of client/places.h
   std::string software = {};               // said in hello; empty: this library and its version
   /// Asked while a blocking call waits: after a signal, and every 100 ms. True cancels the call's request; a completion
   /// then ends with FinishReason::cancelled.
   std::function<bool()> interrupted = {};
+  /// How long a call waits for a daemon that does not listen yet, or no longer because it restarts. 0: it is there, or
+  /// the call fails. A daemon that listens may take longer to say hello: it may be loading a model.
+  std::chrono::milliseconds wait = kDefaultWait;
 };
 
 class Connection;
@@ -91,7 +99,7 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Blocking calls. The request's `id` is set here. Each throws ClientError (the daemon's answer: code, message, hint)
-  // or ConnectionError (the daemon is gone; make a new Client).
+  // or ConnectionError (the daemon is gone; the next call looks for it again).
   Completion generate(Generate request, OnToken on_token = {});
   Completion chat(Chat request, OnToken on_token = {});
   TokenizeReply tokenize(Tokenize request);
@@ -100,7 +108,7 @@ class Client {
   Scores score(Score request);
   StatusReply status();
   std::vector<ModelInfo> models(ModelsAction action = ModelsAction::list, const std::string& name = {});
-  /// Cancels a request of this connection by its id; throws ClientError no_such_request when it has ended.
+  /// Cancels a request of this client by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 
   // Background requests. The callbacks run on the client's own thread or on one that is in a blocking call, in order
@@ -108,8 +116,8 @@ class Client {
   Running start(Generate request, OnToken on_token = {}, OnEnd on_end = {});
   Running start(Chat request, OnToken on_token = {}, OnEnd on_end = {});
 
-  /// What the daemon said about itself.
-  const Hello& server() const;
+  /// What the daemon said about itself when it was last connected to.
+  Hello server() const;
 
  private:
   struct State;

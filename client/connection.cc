@@ -13,7 +13,10 @@ namespace {
 
 using Kind = ConnectionError::Kind;
 
-std::exception_ptr lost(const std::string& what) { return std::make_exception_ptr(ConnectionError(Kind::lost, what)); }
+std::exception_ptr lost(const std::string& what, bool request_sent = false) {
+  return std::make_exception_ptr(ConnectionError(Kind::lost, what, request_sent));
+}
+constexpr int kAskEveryMs = 100;
 
 std::exception_ptr to_exception(const Error& error) {
   return std::make_exception_ptr(ClientError(error.code, error.message, error.retry_after_ms));
@@ -21,21 +24,28 @@ std::exception_ptr to_exception(const Error& error) {
 
 }  // namespace
 
-Connection::Connection(const std::string& socket_path, const std::string& software) : socket_(socket_path) {
-  say_hello(software);
+Connection::Connection(const std::string& socket_path, const std::string& software, uint32_t last_id,
+                       const std::function<void()>& keep_waiting)
+    : socket_(socket_path), last_id_(last_id) {
+  say_hello(software, keep_waiting);
 }
 
 Connection::~Connection() { close(); }
 
-void Connection::say_hello(const std::string& software) {
+void Connection::say_hello(const std::string& software, const std::function<void()>& keep_waiting) {
   Hello hello;
   hello.software = software;
   socket_.send(encode_frame(hello));                      // whether it arrived shows in what comes back
   std::optional<std::string_view> body;
-  while (!(body = socket_.next_body()))
+  while (!(body = socket_.next_body())) {
+    if (socket_.wait(kAskEveryMs) == UnixSocket::Wait::timeout) {
+      keep_waiting();
+      continue;
+    }
     if (!socket_.receive())
       throw ConnectionError(Kind::lost,
                             "ellmd closed the connection at once: see `journalctl -u ellmd`, or its output");
+  }
   auto decoded = decode(*body);
   if (auto* failure = std::get_if<DecodeFailure>(&decoded))
     throw ConnectionError(Kind::protocol,
@@ -72,20 +82,34 @@ uint32_t Connection::add(const std::shared_ptr<Call>& call) {
   return call->id;
 }
 
-void Connection::send(uint32_t id, const Message& message) {
+void Connection::send(const std::shared_ptr<Call>& call, const Message& message) {
   std::string frame;
   try {
     frame = encode_frame(message);
   } catch (const std::length_error& error) {
     Lock lock(mutex_);
-    auto call = calls_.find(id);
-    if (call == calls_.end()) return;
-    if (call->second->background) background_calls_--;
-    calls_.erase(call);
+    if (calls_.erase(call->id) && call->background) background_calls_--;
     throw ClientError(ErrorCode::too_large, error.what());
   }
   std::lock_guard lock(send_mutex_);
-  socket_.send(frame);          // a peer that is gone shows in the reader, behind what it said last
+  bool whole = socket_.send(frame);   // a peer that is gone shows in the reader, behind what it said last
+  Lock state(mutex_);
+  call->sent = whole;
+}
+
+bool Connection::is_lost() {
+  Lock lock(mutex_);
+  return lost_ || socket_.at_end();
+}
+
+bool Connection::is_idle() {
+  Lock lock(mutex_);
+  return calls_.empty() && reader_ != std::this_thread::get_id();
+}
+
+uint32_t Connection::last_id() {
+  Lock lock(mutex_);
+  return last_id_;
 }
 
 void Connection::post_cancel(uint32_t target) {
@@ -121,7 +145,6 @@ bool Connection::wait_step(Call& call, Lock& lock, int timeout_ms) {
 }
 
 void Connection::wait(Call& call, const std::function<bool()>& interrupted) {
-  constexpr int kAskEveryMs = 100;
   bool asked = false;
   WakeOthers at_exit{changed_};
   Lock lock(mutex_);
@@ -162,10 +185,14 @@ void Connection::read_once(Lock& lock, int timeout_ms) {
         if (auto* message = std::get_if<Message>(&decoded))
           dispatch(std::move(*message));
         else if (auto& failure = std::get<DecodeFailure>(decoded); failure.code != ErrorCode::unknown_message)
-          throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")");
+          throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")", true);
       }
       if (!more)
-        fail_all(lost("ellmd closed the connection (stopped or crashed): see `journalctl -u ellmd`, or its output"));
+        fail_all(lost("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so "
+                      "it is not sent again. See `journalctl -u ellmd`, or its output",
+                      true),
+                 lost("ellmd closed the connection (stopped or crashed) before the request was sent: see `journalctl -u "
+                      "ellmd`, or its output"));
     } catch (...) {
       fail_all(std::current_exception());
     }
@@ -190,7 +217,11 @@ void Connection::dispatch(Message message) {
     if (found == calls_.end()) return;                    // it has ended here already
     call = found->second;
   }
-  if (error) return end(call, to_exception(*error));
+  if (error) {
+    call->refused = true;
+    return end(call, to_exception(*error));
+  }
+  call->answered = true;
   try {
     if (call->accept(message)) end(call, nullptr);
   } catch (...) {
@@ -213,16 +244,28 @@ void Connection::end(const std::shared_ptr<Call>& call, std::exception_ptr error
   changed_.notify_all();
 }
 
-void Connection::fail_all(std::exception_ptr error) {
+void Connection::fail_all(std::exception_ptr error, std::exception_ptr unsent) {
   std::unordered_map<uint32_t, std::shared_ptr<Call>> calls;
   {
     Lock lock(mutex_);
-    if (closing_) error = lost("the client was closed before the answer was complete");
-    if (!lost_) lost_ = error;
+    if (closing_) {
+      error = lost("the client was closed before the answer was complete", true);
+      unsent = lost("the client was closed before the request was sent");
+    }
+    if (!unsent) unsent = error;
+    if (!lost_) lost_ = unsent;
     calls = calls_;
   }
   socket_.shut_down();
-  for (auto& [id, call] : calls) end(call, error);
+  { std::lock_guard wait(send_mutex_); }   // what is being sent fails now; afterwards every `sent` is settled
+  for (auto& [id, call] : calls) {
+    bool sent;
+    {
+      Lock lock(mutex_);
+      sent = call->sent;
+    }
+    end(call, sent ? error : unsent);
+  }
 }
 
 void Connection::run_background() {

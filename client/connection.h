@@ -20,8 +20,8 @@
 
 namespace ellm::client {
 
-/// A request and what becomes of it. The reader alone calls accept(); `ended` and `error` belong to the connection's
-/// mutex.
+/// A request and what becomes of it. The reader alone calls accept(); `sent`, `ended` and `error` belong to the
+/// connection's mutex.
 class Call {
  public:
   virtual ~Call() = default;
@@ -32,23 +32,35 @@ class Call {
 
   uint32_t id = 0;
   bool background = false;      // has no thread that waits for it
+  bool sent = false;            // the daemon may have begun it
+  bool answered = false;        // a reply or event has come
+  bool refused = false;         // the error is the daemon's answer to this request
   bool ended = false;
   std::exception_ptr error;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(const std::string& socket_path, const std::string& software);
+  /// Ids begin behind `last_id`. `keep_waiting` is asked every 100 ms while hello is awaited; it ends the wait by
+  /// throwing.
+  Connection(const std::string& socket_path, const std::string& software, uint32_t last_id,
+             const std::function<void()>& keep_waiting);
   ~Connection();
 
   const Hello& server() const { return server_; }
 
   /// Gives `request` a free id and sends it; `call` gets what comes back.
   template <class Request>
-  void submit(Request request, const std::shared_ptr<Call>& call) {
+  void submit(Request& request, const std::shared_ptr<Call>& call) {
     request.id = add(call);
-    send(call->id, request);
+    send(call, request);
   }
+
+  /// Nothing more can be sent.
+  bool is_lost();
+  /// No call is in flight, and the caller is in no callback of one.
+  bool is_idle();
+  uint32_t last_id();
 
   /// Until the call has ended. `interrupted` as in ClientOptions; true sends one cancel.
   void wait(Call& call, const std::function<bool()>& interrupted);
@@ -68,14 +80,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ~WakeOthers() { changed.notify_all(); }
   };
 
-  void say_hello(const std::string& software);
+  void say_hello(const std::string& software, const std::function<void()>& keep_waiting);
   uint32_t add(const std::shared_ptr<Call>& call);
-  void send(uint32_t id, const Message& message);
+  void send(const std::shared_ptr<Call>& call, const Message& message);
   bool wait_step(Call& call, Lock& lock, int timeout_ms);
   void read_once(Lock& lock, int timeout_ms);
   void dispatch(Message message);
   void end(const std::shared_ptr<Call>& call, std::exception_ptr error);
-  void fail_all(std::exception_ptr error);
+  /// `unsent`: for calls that the daemon cannot have seen, and for those to come; null: the same.
+  void fail_all(std::exception_ptr error, std::exception_ptr unsent = nullptr);
   void run_background();
 
   UnixSocket socket_;

@@ -25,12 +25,16 @@ class ClientError : public std::runtime_error {
 /// There is no daemon to talk to, or no longer, or it speaks another protocol. The message says what to do.
 class ConnectionError : public std::runtime_error {
  public:
-  enum class Kind { absent, denied, lost, protocol };
-  ConnectionError(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  enum class Kind { absent, denied, lost, protocol, bad_path };
+  ConnectionError(Kind kind, const std::string& message, bool request_sent = false)
+      : std::runtime_error(message), kind_(kind), request_sent_(request_sent) {}
   Kind kind() const { return kind_; }
+  /// True where the daemon may have begun the request, or even finished it; false where it cannot have.
+  bool request_sent() const { return request_sent_; }
 
  private:
   Kind kind_;
+  bool request_sent_;
 };
 
 }  // namespace ellm::client

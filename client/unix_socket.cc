@@ -30,7 +30,7 @@ constexpr size_t kChunkBytes = 64 << 10;
       throw ConnectionError(Kind::denied, "no permission to connect to " + path +
                                               ": an administrator can add you to its group (`ls -l " + path + "`)");
     case EPROTOTYPE: case ENOTSOCK:
-      throw ConnectionError(Kind::absent, path + " is not ellmd's socket: name it with --socket or $ELLM_SOCKET");
+      throw ConnectionError(Kind::bad_path, path + " is not ellmd's socket: name it with --socket or $ELLM_SOCKET");
     default: throw ConnectionError(Kind::absent, "cannot connect to " + path + ": " + strerror(error));
   }
 }
@@ -41,9 +41,9 @@ UnixSocket::UnixSocket(const std::string& path) : chunk_(std::make_unique_for_ov
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    throw ConnectionError(Kind::absent, "socket path '" + path + "' must have 1 to " +
-                                            std::to_string(sizeof address.sun_path - 1) +
-                                            " bytes: name a shorter one with --socket or $ELLM_SOCKET");
+    throw ConnectionError(Kind::bad_path, "socket path '" + path + "' must have 1 to " +
+                                              std::to_string(sizeof address.sun_path - 1) +
+                                              " bytes: name a shorter one with --socket or $ELLM_SOCKET");
   memcpy(address.sun_path, path.data(), path.size());
   fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd_ < 0) throw ConnectionError(Kind::absent, std::string("cannot make a socket: ") + strerror(errno));
@@ -67,6 +67,11 @@ bool UnixSocket::send(std::string_view frame) {
     frame.remove_prefix(static_cast<size_t>(sent));
   }
   return true;
+}
+
+bool UnixSocket::at_end() const {
+  char byte;
+  return recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 UnixSocket::Wait UnixSocket::wait(int timeout_ms) const {

@@ -9,14 +9,16 @@ namespace ellm::client {
 
 class UnixSocket {
  public:
-  /// Throws ConnectionError.
+  /// Throws ConnectionError: bad_path where no socket can be, absent where one may come to be, denied.
   explicit UnixSocket(const std::string& path);
   ~UnixSocket();
   UnixSocket(const UnixSocket&) = delete;
   UnixSocket& operator=(const UnixSocket&) = delete;
 
-  /// False when the peer is gone.
+  /// False when the peer is gone and cannot have the frame whole.
   bool send(std::string_view frame);
+  /// The peer has gone and left nothing to read. Does not wait.
+  bool at_end() const;
 
   enum class Wait { data, timeout };
   /// Waits for something to read, for `timeout_ms` (-1: without end), or until a signal (timeout).

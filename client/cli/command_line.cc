@@ -53,6 +53,10 @@ CommandLine::CommandLine(Invocation& invocation, const char* description, const 
   app.footer(std::string("Examples:\n") + examples);
   app.formatter(std::make_shared<HelpFormatter>());
   app.add_option("--socket", socket_, "The daemon's socket")->type_name("PATH");
+  app.add_option("--wait", wait_seconds_, "How long to wait for a daemon that is starting or restarting")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
 }
 
 CLI::Option* CommandLine::add_model() {
@@ -95,7 +99,8 @@ void CommandLine::parse() {
 }
 
 client::ClientOptions CommandLine::client_options(std::function<bool()> interrupted) const {
-  return {socket_, "ellm " ELLM_VERSION, std::move(interrupted)};
+  auto wait = std::chrono::milliseconds(static_cast<int64_t>(wait_seconds_ * 1000));
+  return {socket_, "ellm " ELLM_VERSION, std::move(interrupted), wait};
 }
 
 bool stdin_is_piped() {

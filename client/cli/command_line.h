@@ -40,6 +40,7 @@ class CommandLine {
  private:
   Invocation& invocation_;
   std::string socket_;
+  double wait_seconds_ = static_cast<double>(client::kDefaultWait.count()) / 1000;
 };
 
 /// Something other than a terminal is at stdin.

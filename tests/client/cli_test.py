@@ -125,15 +125,24 @@ class CliTest(unittest.TestCase):
 
     def test_a_daemon_that_dies_is_reported(self):
         self.assertEqual(self.ellm("run", "die", code=69), "half an ")
-        self.assertIn("ellmd closed the connection", self.error)
+        self.assertIn("after the request was sent: it may have run", self.error)
 
     def test_no_daemon(self):
         for arguments in (["run", "x"], ["status"], ["models"], ["ps"], ["tokenize", "x"], ["score", "xy"], ["chat"], ["inspect"]):
-            self.ellm(*arguments, "--socket", "/nowhere/x.sock", code=69)
+            self.ellm(*arguments, "--wait", "0", "--socket", "/nowhere/x.sock", code=69)
             self.assertIn("no ellmd at /nowhere/x.sock: start it with `ellmd`", self.error)
-        self.ellm("--socket", "/nowhere/y.sock", "status", code=69)
-        self.ellm("--socket=/nowhere/y.sock", "status", code=69)
+        self.ellm("--socket", "/nowhere/y.sock", "status", "--wait=0", code=69)
+        self.ellm("--socket=/nowhere/y.sock", "status", "--wait", "0.05", code=69)
         self.assertIn("/nowhere/y.sock", self.error)
+
+    def test_a_daemon_that_starts_is_waited_for(self):
+        later = self.directory.name + "/later.sock"
+        waiting = subprocess.Popen([ELLM, "status", "--wait", "20", "--socket", later], stdout=subprocess.PIPE, env=self.environment())
+        time.sleep(0.1)
+        daemon = subprocess.Popen([FAKE, later], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertIn(b"9.9", waiting.communicate(timeout=20)[0])
+        self.assertEqual(waiting.returncode, 0)
+        daemon.communicate()
 
     def test_usage_errors(self):
         for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
