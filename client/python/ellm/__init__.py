@@ -1,0 +1,26 @@
+"""Client of ellmd, the language model service for CPUs.
+
+    with ellm.Client() as client:
+        print(client.chat("Why is the sky blue?").text)
+"""
+from ._calls import DEFAULT_WAIT, Completion, Options, Scores
+from ._places import default_socket_path
+from .aio import AsyncClient, AsyncStream
+from .client import Client, Stream
+from .errors import (Absent, BadRequest, Busy, Cancelled, ConnectionFailed, DaemonError, Denied, Error, InternalError,
+                     Lost, ModelFailed, NoSuchModel, NoSuchRequest, ProtocolMismatch, ShuttingDown, TemplateFailed,
+                     TooLarge, UnknownMessage, UnsupportedVersion)
+from .messages import (ChatMessage, ErrorCode, FinishReason, Hello, ModelInfo, RequestInfo, Sampling, StatusReply, Timings,
+                       Token, TokenizeReply, TokenLogprob, Usage)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient", "AsyncStream", "Client", "Stream", "Completion", "Options", "Scores", "DEFAULT_WAIT",
+    "default_socket_path",
+    "Error", "DaemonError", "BadRequest", "UnknownMessage", "UnsupportedVersion", "TooLarge", "Busy", "NoSuchModel",
+    "ModelFailed", "TemplateFailed", "NoSuchRequest", "ShuttingDown", "InternalError", "Cancelled",
+    "ConnectionFailed", "Absent", "Denied", "Lost", "ProtocolMismatch",
+    "ChatMessage", "ErrorCode", "FinishReason", "Hello", "ModelInfo", "RequestInfo", "Sampling", "StatusReply", "Timings",
+    "Token", "TokenizeReply", "TokenLogprob", "Usage",
+]

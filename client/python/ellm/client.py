@@ -1,0 +1,373 @@
+"""The synchronous client. One connection; a thread of its own hands out what arrives, so that any number of threads may
+call at once and streams may be read in any order."""
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Optional, Union, Unpack
+
+from . import _calls, _codec, _places
+from . import messages as m
+from ._calls import ChatInput, Completion, Options, Prompt, Scores
+from .errors import Error, Lost, ProtocolMismatch, ShuttingDown, from_daemon
+
+
+class _Call:
+    """A request in flight and the queue of what came back."""
+
+    def __init__(self, connection: _Connection, request: m.Numbered) -> None:
+        self.connection = connection
+        self.request = request
+        self.sent = False                               # belongs to the connection's send lock
+        self.arrived: queue.SimpleQueue[Union[m.Message, Error]] = queue.SimpleQueue()
+        self.cancelled = False
+        self.refused = False                            # the error is the daemon's answer to this request
+
+    def get(self) -> m.Message:
+        item = self.arrived.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+class _Connection:
+    def __init__(self, path: str, first_id: int, software: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._frames = _codec.Frames()
+        self._ids = itertools.count(first_id)
+        self.next_id = first_id
+        self._lock = threading.Lock()                   # _calls, next_id, lost
+        self._send_lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self.lost = False
+        try:
+            try:
+                self._socket.connect(path)
+            except OSError as error:
+                raise _places.connect_error(path, error) from None
+            self.server = self._greet(software)
+        except BaseException:
+            self._socket.close()
+            raise
+        threading.Thread(target=self._read, name="ellm", daemon=True).start()
+
+    def _greet(self, software: str) -> m.Hello:
+        self._socket.settimeout(_calls.LONGEST_START)
+        try:
+            self._socket.sendall(_codec.encode(m.Hello(software=software)))
+        except OSError:
+            pass                                        # whether it arrived shows in what comes back
+        bodies: list[bytes] = []
+        while not bodies:
+            try:
+                data = self._socket.recv(1 << 16)
+            except TimeoutError:
+                raise ProtocolMismatch("what listens there does not say hello: is it ellmd?") from None
+            except OSError:
+                data = b""
+            if not data:
+                raise _calls.closed_at_once()
+            bodies = self._frames.feed(data)
+        self._socket.settimeout(None)
+        return _calls.check_hello(_codec.decode(bodies[0]))
+
+    def submit(self, request: m.Numbered) -> _Call:
+        call = _Call(self, request)
+        with self._lock:
+            request.id = self.next_id
+            self.next_id = self.next_id % 0xffffffff + 1
+            frame = _codec.encode(request)              # may raise TooLarge
+            self._calls[request.id] = call
+        if not self._send(frame, call) and self.lost:
+            self._end(request.id, Lost(_calls.BEFORE))
+        return call
+
+    def _send(self, frame: bytes, call: Optional[_Call] = None) -> bool:
+        with self._send_lock:
+            try:
+                self._socket.sendall(frame)
+            except OSError:
+                return False                            # the reader sees what the peer said last, and its end
+            if call:
+                call.sent = True
+        return True
+
+    def cancel(self, target: int) -> None:
+        with self._lock:
+            call = self._calls.get(target)
+            if call is None or call.cancelled:
+                return
+            call.cancelled = True
+            cancel = m.Cancel(self.next_id, target)     # its answer finds no call and is dropped
+            self.next_id = self.next_id % 0xffffffff + 1
+        self._send(_codec.encode(cancel))
+
+    def is_lost(self) -> bool:
+        if not self.lost:
+            try:
+                return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+        return True
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    # ---- the reader's thread ---------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        after: Error = Lost(_calls.AFTER, request_sent=True)
+        try:
+            while data := self._socket.recv(1 << 16):
+                for body in self._frames.feed(data):
+                    message = _codec.decode(body)
+                    if message is not None:
+                        self._dispatch(message)
+        except OSError:
+            pass
+        except Error as error:
+            after = error
+        self._fail_all(after)
+        with self._send_lock:
+            self._socket.close()
+
+    def _dispatch(self, message: m.Message) -> None:
+        number: int = getattr(message, "id", 0)
+        with self._lock:
+            call = self._calls.get(number)
+            if call and _calls.is_last(message):
+                del self._calls[number]
+        if isinstance(message, m.Error):
+            failure = from_daemon(message.code, message.message, message.retry_after_ms)
+            if number == 0:
+                raise failure                           # about the connection, which is closed after it
+            if call:
+                call.refused = True
+                call.arrived.put(failure)
+        elif call:
+            call.arrived.put(message)
+
+    def _fail_all(self, after: Error) -> None:
+        with self._lock:
+            self.lost = True
+        self.close()
+        with self._send_lock:                           # what is being sent fails now; every `sent` is settled
+            pass
+        with self._lock:
+            calls = list(self._calls.values())
+        for call in calls:
+            before = Lost(_calls.BEFORE) if isinstance(after, (Lost, ShuttingDown)) else after
+            self._end(call.request.id, after if call.sent else before)
+
+    def _end(self, number: int, error: Error) -> None:
+        with self._lock:
+            call = self._calls.pop(number, None)
+        if call:
+            call.arrived.put(error)
+
+
+class Stream:
+    """An answer that arrives: iterate over its pieces. Leaving the loop, or the `with` block, cancels the request."""
+
+    def __init__(self, client: Client, request: m.Numbered) -> None:
+        self.completion = Completion()
+        """What has come so far; whole after the last piece."""
+        self._client = client
+        self._began = self._ended = False
+        self._call = client._submit(request)
+
+    def __iter__(self) -> Iterator[m.Token]:
+        try:
+            while (piece := self._next()) is not None:
+                yield piece
+        finally:
+            self.cancel()
+
+    def _next(self) -> Optional[m.Token]:
+        if self._ended:
+            return None
+        if self._began:
+            message = self._call.get()
+        else:
+            self._call, message = self._client._first(self._call)
+            self._began = True
+        piece = _calls.add_to_completion(self.completion, message)
+        self._ended = piece is None
+        return piece
+
+    def cancel(self) -> None:
+        """The answer then ends soon, with FinishReason.CANCELLED. No effect after the end."""
+        self._call.connection.cancel(self._call.request.id)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.cancel()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_call"):
+            self.cancel()
+
+
+class Client:
+    """A connection to ellmd. Any number of threads may call at once.
+
+    `socket_path`: default: $ELLM_SOCKET, $XDG_RUNTIME_DIR/ellm/ellmd.sock, /run/ellm/ellmd.sock.
+    `wait`: seconds to wait for a daemon that does not listen yet, or no longer because it restarts. A request that the
+    daemon cannot have begun is then sent again; another raises Lost with request_sent."""
+
+    def __init__(self, socket_path: Optional[str] = None, *, wait: float = _calls.DEFAULT_WAIT,
+                 software: str = _calls.SOFTWARE) -> None:
+        self._path, self._wait, self._software = socket_path, wait, software
+        self._lock = threading.Lock()
+        self._closed = False
+        self._current: Optional[_Connection] = None
+        self._former: list[_Connection] = []            # what was begun there comes to its end there
+        self._connection()
+
+    def _connection(self, other_than: Optional[_Connection] = None) -> _Connection:
+        """The connection for the next call."""
+        with self._lock:
+            if self._closed:
+                raise Lost("the client was closed")
+            current = self._current
+            if current is None or current is other_than or current.is_lost():
+                connection = self._connect(current.next_id if current else 1)
+                self._former = [former for former in self._former if not former.lost]
+                if current:
+                    self._former.append(current)
+                self._current = current = connection
+            return current
+
+    def _connect(self, first_id: int) -> _Connection:
+        deadline, pause = time.monotonic() + self._wait, 0.005
+        while True:
+            try:
+                return _Connection(self._path or _places.default_socket_path(), first_id, self._software)
+            except Error as error:
+                if not _calls.may_come(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+
+    def _submit(self, request: m.Numbered) -> _Call:
+        return self._connection().submit(request)
+
+    def _first(self, call: _Call) -> tuple[_Call, m.Message]:
+        """The first that comes back; a request that the daemon cannot have begun is sent again."""
+        for attempt in itertools.count(1):
+            try:
+                return call, call.get()
+            except Error as error:
+                if attempt == _calls.ATTEMPTS or not _calls.never_began(error, call.refused):
+                    raise
+                failure = error
+            try:
+                call = self._connection(other_than=call.connection).submit(call.request)
+            except Error:
+                raise failure from None                 # it says more
+        raise AssertionError
+
+    def _ask(self, request: m.Numbered, kind: type[_calls.R]) -> _calls.R:
+        call = self._submit(request)
+        try:
+            return _calls.expect(kind, self._first(call)[1])
+        except KeyboardInterrupt:
+            call.connection.cancel(call.request.id)
+            raise
+
+    @property
+    def server(self) -> m.Hello:
+        """What the daemon said about itself."""
+        return self._connection().server
+
+    def close(self) -> None:
+        """Ends what is in flight."""
+        with self._lock:
+            self._closed = True
+            connections = [*self._former, *([self._current] if self._current else [])]
+        for connection in connections:
+            connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_former"):
+            self.close()
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def generate_stream(self, prompt: Prompt, *, model: str = "", **options: Unpack[Options]) -> Stream:
+        """Continues a text, or token ids as they are."""
+        return Stream(self, _calls.generate(prompt, model, options))
+
+    def generate(self, prompt: Prompt, *, model: str = "", **options: Unpack[Options]) -> Completion:
+        return _whole(self.generate_stream(prompt, model=model, **options))
+
+    def chat_stream(self, messages: ChatInput, *, model: str = "", tools: Optional[Sequence[Any]] = None,
+                    variables: Optional[Mapping[str, Any]] = None, **options: Unpack[Options]) -> Stream:
+        """Answers a text, or messages as in OpenAI's API; `variables` go to the chat template."""
+        return Stream(self, _calls.chat(messages, model, tools, variables, options))
+
+    def chat(self, messages: ChatInput, *, model: str = "", tools: Optional[Sequence[Any]] = None,
+             variables: Optional[Mapping[str, Any]] = None, **options: Unpack[Options]) -> Completion:
+        return _whole(self.chat_stream(messages, model=model, tools=tools, variables=variables, **options))
+
+    def tokenize(self, text: str, *, model: str = "", add_special: bool = True,
+                 parse_special: bool = True) -> m.TokenizeReply:
+        """Ids, and the bytes of each."""
+        return self._ask(m.Tokenize(0, model, text, add_special, parse_special), m.TokenizeReply)
+
+    def detokenize(self, tokens: Sequence[int], *, model: str = "", special: bool = False) -> str:
+        return self._ask(m.Detokenize(0, model, list(tokens), special), m.TextReply).text
+
+    def render_template(self, variables: Mapping[str, Any], *, model: str = "") -> str:
+        return self._ask(m.RenderTemplate(0, model, json.dumps(variables)), m.TextReply).text
+
+    def score(self, text: Prompt, *, model: str = "", top: int = 0) -> Scores:
+        """Log-probabilities of the text's own tokens, and of the `top` best at each position."""
+        scores, call = Scores(), self._submit(_calls.score(text, model, top))
+        try:
+            call, message = self._first(call)
+            while not _calls.add_to_scores(scores, message):
+                message = call.get()
+        except KeyboardInterrupt:
+            call.connection.cancel(call.request.id)
+            raise
+        return scores
+
+    def status(self) -> m.StatusReply:
+        return self._ask(m.Status(), m.StatusReply)
+
+    def models(self) -> list[m.ModelInfo]:
+        return self._ask(m.Models(0, m.ModelsAction.LIST), m.ModelsReply).models
+
+    def load(self, name: str) -> list[m.ModelInfo]:
+        return self._ask(m.Models(0, m.ModelsAction.LOAD, name), m.ModelsReply).models
+
+    def unload(self, name: str) -> list[m.ModelInfo]:
+        return self._ask(m.Models(0, m.ModelsAction.UNLOAD, name), m.ModelsReply).models
+
+
+def _whole(stream: Stream) -> Completion:
+    for _ in stream:
+        pass
+    return stream.completion
