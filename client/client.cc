@@ -103,7 +103,12 @@ struct Client::State {
   auto call(const std::shared_ptr<C>& call, Request request) {
     for (int attempt = 0;; attempt++) {
       std::shared_ptr<Connection> connection = link.get();
-      connection->submit(request, call);
+      try {
+        connection->submit(request, call);
+      } catch (const ConnectionError&) {                   // lost since
+        if (attempt == kAttempts - 1) throw;
+        continue;
+      }
       connection->wait(*call, link.options().interrupted);
       if (!call->error) return call->take();
       if (attempt == kAttempts - 1 || !link.may_repeat(*call, connection)) std::rethrow_exception(call->error);

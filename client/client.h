@@ -111,8 +111,9 @@ class Client {
   /// Cancels a request of this client by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 
-  // Background requests. The callbacks run on the client's own thread or on one that is in a blocking call, in order
-  // for each request; `on_end` once, before get() returns, and must not throw.
+  // Background requests; one that fails without request_sent() can be started again. The callbacks run on the client's
+  // own thread or on one that is in a blocking call, in order for each request; `on_end` once, before get() returns, and
+  // must not throw.
   Running start(Generate request, OnToken on_token = {}, OnEnd on_end = {});
   Running start(Chat request, OnToken on_token = {}, OnEnd on_end = {});
 

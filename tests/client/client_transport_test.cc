@@ -102,6 +102,28 @@ TEST_F(ClientTest, MessagesOfTheFutureAndOfEndedRequestsAreIgnored) {
   client.status();
 }
 
+TEST_F(ClientTest, FieldsOfTheFutureAreIgnoredAndMissingOnesHaveDefaults) {
+  auto frame = [](std::string body) { return std::string(1, static_cast<char>(body.size())) + std::string(3, '\0') + body; };
+  serve_raw([&](Peer& peer) {
+    peer.expect<Hello>();
+    peer.send_raw(frame("\x95\x01\x01\xa7later 2\x91\xa1" "f\x81\xa1k\xc0"));             // hello, and a map
+    EXPECT_EQ(peer.expect<Generate>().id, 1u);
+    peer.send_raw(frame("\x96\x20\x01\xa1x\x91\x05\x90\xa4more"));                        // token, and a text
+    peer.send_raw(frame("\x98\x21\x01\x02\xa1m\x07\x96\x01\x02\x03\x04\x05\x06\x90\xc3"));   // done, its usage longer
+    EXPECT_EQ(peer.expect<Generate>().id, 2u);
+    peer.send_raw(frame("\x92\x21\x02"));                                                  // an older one's done
+  });
+  Client client(path_);
+  EXPECT_EQ(client.server().software, "later 2");
+  Completion completion = client.generate(Generate());
+  EXPECT_EQ(completion.text, "x");
+  EXPECT_EQ(completion.finish_reason, FinishReason::length);
+  EXPECT_EQ(completion.usage.prompt_tokens, 1u);
+  EXPECT_EQ(completion.seed, 7u);
+  EXPECT_EQ(client.generate(Generate()).finish_reason, FinishReason::stop);
+  EXPECT_EQ(server_->trouble(), "");
+}
+
 TEST_F(ClientTest, AServerThatTalksNonsenseIsLeft) {
   const std::pair<std::string, std::string> kCases[] = {
       {std::string("\x03\x00\x00\x00\x92\x20\xa1", 7),

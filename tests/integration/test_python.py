@@ -366,6 +366,43 @@ class Protocol(unittest.TestCase):
         with self.assertRaises(ellm.ProtocolMismatch):
             _codec.decode(body(36, 1, 5))
 
+    def test_a_daemon_of_the_future(self):
+        def serve():
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(20)
+                frames, bodies = _codec.Frames(), []
+
+                def receive():
+                    while not bodies:
+                        bodies.extend(frames.feed(peer.recv(1 << 16)))
+                    return _codec.msgpack.unpackb(bodies.pop(0))
+
+                def send(*values):
+                    body = _codec.msgpack.packb(list(values))
+                    peer.sendall(len(body).to_bytes(4, "little") + body)
+                receive()
+                send(1, 1, "later 2", ["telepathy"], {"more": 1})
+                number = receive()[1]
+                send(999, number, "an event that nobody knows")
+                send(32, number, "x", [5], [], "more")
+                send(33, number, 2, "m", 7, [1, 2, 3, 4, 5, 6], [])
+                send(34, receive()[1], 99, "an error of the future")
+        with folder() as directory, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(directory + "/s")
+            listener.listen()
+            server = threading.Thread(target=serve)
+            server.start()
+            with ellm.Client(directory + "/s") as client:
+                self.assertEqual(client.server.software, "later 2")
+                answer = client.generate("x")
+                self.assertEqual((answer.text, answer.finish_reason, answer.seed, answer.usage.prompt_tokens),
+                                 ("x", ellm.FinishReason.LENGTH, 7, 1))
+                with self.assertRaises(ellm.DaemonError) as raised:
+                    client.tokenize("x")
+                self.assertEqual(str(raised.exception), "an error of the future")
+            server.join()
+
     def test_the_version_is_the_projects(self):
         with open(os.path.join(ROOT, "CMakeLists.txt")) as file:
             version = re.search(r"project\(ellm VERSION ([\d.]+)", file.read()).group(1)

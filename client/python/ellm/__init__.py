@@ -3,7 +3,7 @@
     with ellm.Client() as client:
         print(client.chat("Why is the sky blue?").text)
 """
-from ._calls import DEFAULT_WAIT, Completion, Options, Scores
+from ._calls import DEFAULT_WAIT, VERSION, Completion, Options, Scores
 from ._places import default_socket_path
 from .aio import AsyncClient, AsyncStream
 from .client import Client, Stream
@@ -13,7 +13,7 @@ from .errors import (Absent, BadRequest, Busy, Cancelled, ConnectionFailed, Daem
 from .messages import (ChatMessage, ErrorCode, FinishReason, Hello, ModelInfo, RequestInfo, Sampling, StatusReply, Timings,
                        Token, TokenizeReply, TokenLogprob, Usage)
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AsyncClient", "AsyncStream", "Client", "Stream", "Completion", "Options", "Scores", "DEFAULT_WAIT",

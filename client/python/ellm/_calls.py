@@ -13,7 +13,8 @@ from .errors import Absent, Lost, ProtocolMismatch, ShuttingDown, UnsupportedVer
 DEFAULT_WAIT = 3.0          # seconds, for a daemon that starts or restarts
 LONGEST_START = 600.0       # a daemon listens before it loads a model
 ATTEMPTS = 3                # connections in a row that end between hello and the request
-SOFTWARE = "ellm-python 0.1.0"
+VERSION = "0.1.0"
+SOFTWARE = "ellm-python " + VERSION
 
 AFTER = ("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so it is not "
          "sent again. See `journalctl -u ellmd`, or its output")
