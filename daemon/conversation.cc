@@ -128,8 +128,8 @@ void Conversation::refuse(ErrorCode code, const std::string& why) {
 void Conversation::close() {
   if (std::exchange(closed_, true)) return;
   const auto gone = std::exchange(in_flight_, {});
-  for (auto& [id, job] : gone) job->cancel();
   services_.leave(gone.size());
+  for (auto& [id, job] : gone) job->cancel();
 }
 
 void Conversation::cancel_all() {

@@ -32,4 +32,11 @@ void log(Priority priority, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, out.data(), out.size());
 }
 
+void log_failure(const char* where, const std::exception& failure) noexcept {
+  try {
+    log(Priority::error, std::string(where) + ": " + failure.what());
+  } catch (...) {
+  }
+}
+
 }  // namespace ellm::daemon

@@ -27,7 +27,7 @@ struct Loop::Impl {
         try {
           self->work();
         } catch (const std::exception& e) {
-          log(Priority::error, std::string("in the I/O thread: ") + e.what());
+          log_failure("in the I/O thread", e);
         }
         self->arm();
       });
@@ -75,7 +75,7 @@ void Loop::run() {
       return;
     } catch (const std::exception& e) {
       // Somebody's work failed where nobody waits for it; everybody else's goes on.
-      log(Priority::error, std::string("in the I/O thread: ") + e.what());
+      log_failure("in the I/O thread", e);
     }
   }
 }

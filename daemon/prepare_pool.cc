@@ -32,7 +32,7 @@ struct PreparePool::Impl {
       try {
         job();
       } catch (const std::exception& e) {
-        log(Priority::error, std::string("in the preparation pool: ") + e.what());
+        log_failure("in the preparation pool", e);
       }
       job = nullptr;  // what it holds is freed outside the lock
       lock.lock();

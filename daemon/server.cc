@@ -44,7 +44,7 @@ struct Server::Impl : std::enable_shared_from_this<Impl> {
       try {
         self->admit(std::move(socket));
       } catch (const std::exception& e) {
-        log(Priority::error, std::string("a connection is refused: ") + e.what());
+        log_failure("a connection is refused", e);
       }
       self->accept();
     });

@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <deque>
+#include <new>
 #include <vector>
 
 #include "daemon/conversation.h"
@@ -27,6 +28,10 @@ constexpr size_t kHeaderBytes = 4, kReadBytes = 64 << 10;
 constexpr size_t kInlineDecodeBytes = 64 << 10;  // larger frames are decoded in the pool
 constexpr size_t kGather = 64;                   // frames of one write
 constexpr auto kFlushTime = std::chrono::seconds(2);
+
+uint32_t frame_length(std::string_view begun) {
+  return client::frame_length(reinterpret_cast<const unsigned char*>(begun.data()));
+}
 
 class SocketSession : public Session, public std::enable_shared_from_this<SocketSession> {
  public:
@@ -101,7 +106,7 @@ asio::awaitable<void> SocketSession::read_frames() {
   while (!closed_ && !finishing_) {
     const std::string_view have = std::string_view(in_).substr(in_at_);
     if (have.size() >= kHeaderBytes) {
-      const uint32_t length = client::frame_length(reinterpret_cast<const unsigned char*>(have.data()));
+      const uint32_t length = frame_length(have);
       if (length > frame_limit) {
         conversation_->refuse(client::ErrorCode::too_large, "a frame of " + std::to_string(length) +
                                                                 " bytes; the limit is " + std::to_string(frame_limit));
@@ -118,7 +123,7 @@ asio::awaitable<void> SocketSession::read_frames() {
                                                         asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;  // the peer is gone, or we closed
     in_.append(chunk_.get(), got);
-    if (in_.size() > kReadBytes && !pay_for(got)) {
+    if (in_.size() > kReadBytes && in_.size() - kHeaderBytes < frame_length(in_) && !pay_for(got)) {
       conversation_->refuse(client::ErrorCode::busy, "this user's messages hold too many bytes; try again later");
       co_return finish();
     }
@@ -178,7 +183,7 @@ void SocketSession::reader_ended(std::exception_ptr error) {
     try {
       std::rethrow_exception(error);
     } catch (const std::exception& e) {
-      log(Priority::error, "a connection of pid " + std::to_string(peer_.pid) + " failed: " + e.what());
+      log_failure("a connection failed", e);
     }
   }
   if (!finishing_ || error) close();
@@ -188,9 +193,16 @@ void SocketSession::reader_ended(std::exception_ptr error) {
 
 void SocketSession::send(std::string frame) {
   if (closed_ || dropped_) return;
-  out_bytes_ += frame.size();
-  out_.push_back(std::move(frame));
-  if (!writing_) write();
+  try {
+    out_bytes_ += frame.size();
+    out_.push_back(std::move(frame));
+    if (!writing_) write();
+  } catch (const std::bad_alloc&) {  // a peer that misses a frame waits for ever: its reader ends instead, and closes
+    dropped_ = true;
+    error_code ignored;
+    socket_.shutdown(stream_protocol::socket::shutdown_both, ignored);
+    return;
+  }
   if (out_.empty()) return;
   // What waits is charged to the user, over all of his connections.
   out_charge_ = Charge();

@@ -15,6 +15,18 @@ STORIES = os.path.join(DATA, "models/stories260K.gguf") if DATA else None
 needs_model = unittest.skipUnless(DATA, "ELLM_TEST_DATA is unset")
 
 
+def find_real_model(*names):
+    """The file of the first of these models that is there; None without one."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for name in names:
+        for folder in (os.environ.get("ELLM_TEST_MODELS"), data + "/ellm/models", cache + "/ellm-test/models"):
+            path = "%s/%s.gguf" % (folder, name)
+            if folder and os.path.exists(path):
+                return path
+    return None
+
+
 def environment(directory):
     kept = {key: value for key, value in os.environ.items() if key.startswith(("ASAN", "TSAN", "UBSAN", "LSAN", "PATH"))}
     return {**kept, "HOME": directory, "XDG_RUNTIME_DIR": directory}

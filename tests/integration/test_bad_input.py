@@ -2,12 +2,13 @@
 import math
 import os
 import random
+import resource
 import socket
 import struct
 import time
 import unittest
 
-from harness import STORIES, Daemon, needs_model, running
+from harness import STORIES, Daemon, find_real_model, needs_model, running
 from protocol import *
 
 CONFIG = """
@@ -356,6 +357,76 @@ class BadInput(unittest.TestCase):
                     os.kill(os.getpid(), 9)
             os.waitpid(pid, 0)
         self.daemon.wait_idle()
+
+    def test_descriptors_run_out(self):
+        with running(models={"stories": STORIES}, options=["--model", "stories"]) as daemon, daemon.connect() as other:
+            pid = daemon.process.pid
+            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir("/proc/%d/fd" % pid)) + 4, limits[1]))
+            held = []
+            for _ in range(12):
+                client = socket.socket(socket.AF_UNIX)
+                client.connect(daemon.socket)                        # waits in the kernel
+                held.append(client)
+            deadline = time.monotonic() + 10
+            while "cannot accept connections" not in daemon.output():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            self.assertEqual(other.generate("The dog", max_tokens=20).tokens, self.expected)
+            self.assertEqual(daemon.output().count("cannot accept connections"), 1)
+            for client in held:
+                client.close()
+            with daemon.connect() as connection:
+                connection.status()
+
+    def test_cancelled_messages_are_paid_for_while_they_wait(self):
+        slow = find_real_model("qwen-0.5b", "smollm2")
+        if slow is None:
+            self.skipTest("no real model is there")
+        with running(models={"slow": slow}, config='[limits]\nbytes_per_user = "1M"\n') as daemon, daemon.connect() as client:
+            text = "x" * 60_000
+            pairs = [frame(TOKENIZE, 2 * i + 1, "slow", text) + frame(CANCEL, 2 * i + 2, 2 * i + 1) for i in range(40)]
+            client.send_bytes(b"".join(pairs))                       # all of it before the model is there
+            codes = [message[2] for message in (client.receive() for _ in range(80)) if message[0] == ERROR and message[1] % 2]
+            self.assertEqual(len(codes), 40)
+            self.assertIn(BUSY, codes)
+            self.assertGreater(codes.count(CANCELLED_ERROR), 10)
+            client.next_id = 100
+            deadline = time.monotonic() + 60
+            while True:                                              # when the load has ended, nothing is held any more
+                try:
+                    return self.assertGreater(len(client.reply(TOKENIZE, "slow", text)[2]), 1000)
+                except Failed as failed:
+                    self.assertEqual(failed.code, BUSY)
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+
+    def test_memory_runs_out(self):
+        """Allocations fail all over the daemon, its address space being as large as it may get."""
+        with running(models={"stories": STORIES}, options=["--model", "stories"]) as daemon, daemon.connect() as other:
+            pid = daemon.process.pid
+            self.assertEqual(other.generate("The dog", max_tokens=20).tokens, self.expected)
+            unlimited = resource.prlimit(pid, resource.RLIMIT_AS)
+            with open("/proc/%d/statm" % pid) as file:
+                size = int(file.read().split()[0]) * 4096
+            seeded = random.Random(4)
+            refused = 0
+            for spare in [0, 1 << 16, 1 << 20, 3 << 20, 8 << 20]:
+                resource.prlimit(pid, resource.RLIMIT_AS, (size + spare, unlimited[1]))
+                for _ in range(6):
+                    text = "a dog " * seeded.choice([100_000, 600_000])
+                    try:
+                        with daemon.connect(timeout=10) as client:
+                            client.begin(seeded.choice([TOKENIZE, SCORE]), "", text)
+                            refused += client.receive()[0] == ERROR
+                    except (Closed, AssertionError, ConnectionError):
+                        refused += 1
+                    self.assertIsNone(daemon.process.poll(), "ellmd has died:\n" + daemon.output())
+            self.assertGreater(refused, 5)
+            resource.prlimit(pid, resource.RLIMIT_AS, unlimited)
+            with daemon.connect() as client:
+                self.assertEqual(client.generate("The dog", max_tokens=20).tokens, self.expected)
+            daemon.wait_idle()
 
 
 if __name__ == "__main__":

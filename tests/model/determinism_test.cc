@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <ostream>
 #include <random>
 
 #include "daemon/runtime/cpu_features.h"
+#include "tests/kernels/emulated_level.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
@@ -168,6 +170,39 @@ TEST(Determinism, LongContextsSplitOverThreads) {
   }
   EXPECT_TRUE(same_bits(results[0], results[1]));
 }
+
+/// Real models, whose dimensions and weight types the small ones have not: a prompt in two chunks, then a token alone.
+class RealLevels : public testing::TestWithParam<const char*> {};
+
+TEST_P(RealLevels, SameBits) {
+  const std::string path = find_real_model(GetParam());
+  if (path.empty()) GTEST_SKIP() << GetParam() << " is not there: ellm pull " << GetParam();
+  const auto model = load_model(path);
+  const auto run = [&](const kernels::KernelSet& kernels) {
+    ModelRunner r(model, {.pages = 2}, kernels);
+    const auto tokens = random_tokens(6, r.vocabulary(), 6);
+    ModelRunner::Sequence s;
+    auto rows = r.step({{&s, {tokens.begin(), tokens.begin() + 3}, 1}});
+    for (const auto& more : {r.step({{&s, {tokens.begin() + 3, tokens.begin() + 5}, 2}}), r.step({{&s, {tokens[5]}, 1}})})
+      rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+  };
+  const auto scalar = run(model::choose_kernels("scalar"));
+  EXPECT_EQ(scalar.size(), 4 * size_t{model->config().vocabulary});
+  std::vector<const kernels::KernelSet*> others;
+  for (const std::string& level : levels())
+    if (level != "scalar") others.push_back(&model::choose_kernels(level));
+  if (!runtime::detect_cpu().runs_avx512()) others.push_back(&kernels::emulated_avx512_set());
+  std::string ran = "scalar";
+  for (const kernels::KernelSet* kernels : others) {
+    ran += std::string(", ") + kernels->name;
+    EXPECT_TRUE(same_bits(scalar, run(*kernels))) << kernels->name;
+  }
+  std::printf("%s: %s\n", GetParam(), ran.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Pulled, RealLevels, testing::Values("smollm2", "qwen-0.5b"),
+                         [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find('-')); });
 
 }  // namespace
 }  // namespace ellm::tests
