@@ -40,6 +40,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
 
 namespace {
 
+constexpr size_t kMostBytes = 1 << 20;
+
 const char* name_of(toml::node_type type) {
   switch (type) {
     case toml::node_type::table:
@@ -158,7 +160,11 @@ void read_config(const std::string& path, Config& config) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(opened, &std::fclose);
   std::string text;
   char piece[4096];
-  while (const size_t got = std::fread(piece, 1, sizeof piece, opened)) text.append(piece, got);
+  while (const size_t got = std::fread(piece, 1, sizeof piece, opened)) {
+    text.append(piece, got);
+    if (text.size() > kMostBytes)
+      throw ConfigError(path + ": has more than " + std::to_string(kMostBytes) + " bytes; is it a configuration?");
+  }
   if (std::ferror(opened) != 0) fail();
   parse_config(text, path, config);
 }

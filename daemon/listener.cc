@@ -49,8 +49,9 @@ void make_parent(const std::string& path) {
 }
 
 [[noreturn]] void throw_taken(const std::string& path, pid_t pid) {
-  throw ListenError("another ellmd (pid " + std::to_string(pid) + ") listens on " + path +
-                    "; stop it or choose another socket (--socket)");
+  const std::string who = pid > 0 ? "another ellmd (pid " + std::to_string(pid) + ") listens on " + path
+                                  : "another ellmd holds " + path + ".lock";
+  throw ListenError(who + "; stop it or choose another socket (--socket)");
 }
 
 /// Who listens on a socket file: 0 where nobody does.

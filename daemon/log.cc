@@ -1,6 +1,8 @@
 // See log.h.
 #include "daemon/log.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,8 +29,12 @@ std::string log_line(Priority priority, const std::string& line, bool journal) {
 
 void log(Priority priority, const std::string& line) {
   static const bool journal = stderr_is_journal();
-  const std::string out = log_line(priority, line, journal);
-  // Where the log cannot be written there is nobody to tell.
+  // A pipe with room takes PIPE_BUF bytes without waiting.
+  std::string out = log_line(priority, line, journal);
+  if (out.size() > PIPE_BUF) out.replace(PIPE_BUF - 1, std::string::npos, "\n");
+  // Where the log cannot be written there is nobody to tell, and a reader that stands still must not hold us up.
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, out.data(), out.size());
 }
 

@@ -2,16 +2,36 @@
 #include "client/cli/sampling.h"
 
 #include <charconv>
+#include <limits>
+#include <type_traits>
 
 #include "client/cli/output.h"
 
 namespace ellm::cli {
 
+namespace {
+
+/// CLI11 takes -1 for the largest number, and what is larger for it, too.
+template <class Number>
+std::string number_fault(const std::string& text) {
+  Number value = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec == std::errc() && parsed.ptr == end) return {};
+  return "'" + text + "' is not a number from 0 to " + std::to_string(std::numeric_limits<Number>::max());
+}
+
+}  // namespace
+
 SamplingOptions::SamplingOptions(CommandLine& line) : line_(line) {
   CLI::App& app = line.app;
   const char* const kGroup = "Sampling";
   auto number = [&](const char* name, auto& value, const char* description, const char* type) {
-    app.add_option(name, value, description)->capture_default_str()->type_name(type)->group(kGroup);
+    app.add_option(name, value, description)
+        ->capture_default_str()
+        ->check(number_fault<std::remove_reference_t<decltype(value)>>)
+        ->type_name(type)
+        ->group(kGroup);
   };
   auto real = [&](const char* name, float& value, const char* description) {
     app.add_option(name, value, description)->default_str(format("%g", value))->type_name("X")->group(kGroup);

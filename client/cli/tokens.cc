@@ -89,7 +89,14 @@ int detokenize_command(Invocation& invocation) {
   request.model = line.model;
   std::string text;
   if (line.offline()) {
-    text = open_tokenizer(line)->decode(request.tokens, request.special);
+    const auto tokenizer = open_tokenizer(line);
+    for (size_t i = 0; i < request.tokens.size(); ++i) {
+      if (request.tokens[i] < tokenizer->vocabulary_size()) continue;
+      throw Failure(kData, "tokens[" + std::to_string(i) + "] is " + std::to_string(request.tokens[i]) + "; " +
+                               line.model_file + " has a vocabulary of " +
+                               std::to_string(tokenizer->vocabulary_size()));
+    }
+    text = tokenizer->decode(request.tokens, request.special);
   } else {
     client::Client client = line.connect();
     text = client.detokenize(std::move(request));

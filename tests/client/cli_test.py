@@ -146,7 +146,8 @@ class CliTest(unittest.TestCase):
 
     def test_usage_errors(self):
         for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
-                          ["run", ""], ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["status", "now"], ["score", "--top", "-1", "x"],
+                          ["run", ""], ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["run", "--seed", "-1", "a"],
+                          ["run", "--seed", "18446744073709551616", "a"], ["status", "now"], ["score", "--top", "-1", "x"],
                           ["tokenize", "--model", "a", "--model-file", "b", "x"], ["models", "--load", "a", "--unload", "b"]):
             if arguments:
                 self.ellm(*arguments, code=64)

@@ -41,6 +41,7 @@ class Start(unittest.TestCase):
         self.fails(EX_CONFIG, "admin_group", "no-such-group", config="admin_group = 'no-such-group'")
         self.fails(EX_CONFIG, "/nowhere.toml", options=["--config", "/nowhere.toml"])
         self.fails(EX_CONFIG, "/tmp: cannot be read", "directory", options=["--config", "/tmp"])
+        self.fails(EX_CONFIG, "/dev/zero", "1048576 bytes", options=["--config", "/dev/zero"])
 
     def test_wrong_options(self):
         self.fails(EX_USAGE, "--nonsense", options=["--nonsense"])
@@ -121,6 +122,10 @@ class Sockets(unittest.TestCase):
                 self.assertIn("another ellmd (pid %d) listens on %s" % (daemon.process.pid, daemon.socket), err)
             with daemon.connect() as connection:
                 connection.status()
+            os.unlink(daemon.socket)
+            code, _, err = run("--socket", daemon.socket)
+            self.assertEqual(code, EX_CANTCREAT)
+            self.assertIn("another ellmd holds %s.lock" % daemon.socket, err)
 
     def test_a_stale_socket_is_replaced(self):
         directory = tempfile.mkdtemp(prefix="ellm")
@@ -258,6 +263,23 @@ class Stop(unittest.TestCase):
             output = daemon.output()
             self.assertNotIn("Secretword", output)
             self.assertNotIn(answer.text[:12], output)
+
+    def test_a_log_that_nobody_reads_holds_up_nobody(self):
+        with tempfile.TemporaryDirectory(prefix="ellm") as directory:
+            process = subprocess.Popen([ELLMD, "--socket", directory + "/s"], env=environment(directory), stderr=subprocess.PIPE)
+            try:
+                deadline = time.monotonic() + 30
+                while not os.path.exists(directory + "/s"):
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.01)
+                with Connection(directory + "/s") as connection:
+                    for i in range(300):                             # each is logged with its long name
+                        with self.assertRaises(Failed):
+                            connection.models(LOAD, directory + "/" + "x" * 500 + str(i))
+            finally:
+                process.terminate()
+                self.assertEqual(process.wait(20), 0)
+                process.stderr.close()
 
     def test_no_memory_for_the_model(self):
         with tempfile.TemporaryDirectory() as directory:
