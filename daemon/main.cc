@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <system_error>
 
 #include "daemon/lifecycle.h"
 #include "daemon/listener.h"
@@ -112,6 +113,8 @@ int main(int argc, char** argv) {
     return fail(EX_OSERR, e.what());
   } catch (const ListenError& e) {
     return fail(EX_CANTCREAT, e.what());
+  } catch (const std::system_error& e) {
+    return fail(EX_OSERR, e.what());
   } catch (const std::exception& e) {
     return fail(EX_SOFTWARE, e.what());
   }

@@ -48,7 +48,7 @@ ExitCode exit_code(client::ConnectionError::Kind kind) {
 std::string describe(const client::ClientError& error) {
   std::string text = error.what();
   if (text.empty()) text = client::name_of(error.code());
-  if (error.code() == client::ErrorCode::no_such_model) text += " (`ellm pull` fetches models)";
+  if (error.code() == client::ErrorCode::no_such_model && text.find("ellm pull") == std::string::npos) text += " (`ellm pull` fetches models)";
   if (error.retry_after_ms() > 0) text += format(" (try again in %.1f s)", error.retry_after_ms() / 1000.0);
   return text;
 }

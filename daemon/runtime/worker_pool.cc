@@ -19,6 +19,7 @@
 #include <cassert>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "daemon/runtime/spin.h"
@@ -125,6 +126,9 @@ void WorkerPool::Impl::start_threads(WorkerPool& pool) {
   threads.reserve(count - 1);
   try {
     for (uint32_t i = 1; i < count; ++i) threads.emplace_back([this, &pool, i] { work(pool, i); });
+  } catch (const std::system_error& e) {
+    stop_threads();
+    throw std::system_error(e.code(), "cannot start " + std::to_string(count) + " threads");
   } catch (...) {
     stop_threads();
     throw;

@@ -409,6 +409,8 @@ class BadInput(unittest.TestCase):
             unlimited = resource.prlimit(pid, resource.RLIMIT_AS)
             with open("/proc/%d/statm" % pid) as file:
                 size = int(file.read().split()[0]) * 4096
+            if size > 1 << 40:
+                self.skipTest("a sanitizer ends the process where memory ends")
             seeded = random.Random(4)
             refused = 0
             for spare in [0, 1 << 16, 1 << 20, 3 << 20, 8 << 20]:
