@@ -4,7 +4,6 @@
 #include <strings.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "client/places.h"
@@ -14,28 +13,7 @@ namespace {
 
 constexpr std::string_view kExtension = ".gguf";
 
-/// Length of a trailing "-00002-of-00003", and its first number.
-size_t part_suffix(std::string_view stem, int& part) {
-  constexpr std::string_view kPattern = "-#####-of-#####";
-  if (stem.size() <= kPattern.size()) return 0;
-  const auto tail = stem.substr(stem.size() - kPattern.size());
-  for (size_t i = 0; i < kPattern.size(); ++i) {
-    const bool digit = tail[i] >= '0' && tail[i] <= '9';
-    if (kPattern[i] == '#' ? !digit : tail[i] != kPattern[i]) return 0;
-  }
-  part = std::atoi(std::string(tail.substr(1, 5)).c_str());
-  return kPattern.size();
-}
-
 }  // namespace
-
-std::string model_name(const std::string& path) {
-  std::string name = path.substr(path.rfind('/') + 1);
-  if (name.size() > kExtension.size() && name.ends_with(kExtension)) name.resize(name.size() - kExtension.size());
-  int part = 0;
-  name.resize(name.size() - part_suffix(name, part));
-  return name;
-}
 
 std::vector<ModelFile> find_model_files(const std::vector<std::string>& directories) {
   namespace fs = std::filesystem;
@@ -47,9 +25,9 @@ std::vector<ModelFile> find_model_files(const std::vector<std::string>& director
       const std::string file = it->path().filename().string();
       std::error_code ignored;
       if (file.starts_with('.') || !file.ends_with(kExtension) || !it->is_regular_file(ignored)) continue;
-      int part = 1;
-      part_suffix(std::string_view(file).substr(0, file.size() - kExtension.size()), part);
-      if (part == 1) here.push_back({model_name(file), it->path().string()});
+      if (format::PartName part = format::parse_part_name(file); part.number == 1) {
+        here.push_back({std::move(part.stem), it->path().string()});
+      }
     }
     for (ModelFile& file : here) {
       const auto same = [&](const ModelFile& other) { return other.name == file.name; };

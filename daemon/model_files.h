@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "daemon/format/model_name.h"
+
 namespace ellm::daemon {
+
+using format::model_name;
 
 struct ModelFile {
   std::string name, path;
 };
-
-/// The file's name without directory, ".gguf" and the "-00001-of-00003" of a split model.
-std::string model_name(const std::string& path);
 
 /// The GGUF files of the directories, by name; of a split model its first part. An earlier directory hides the same
 /// name in a later one; a directory that cannot be read counts as empty.

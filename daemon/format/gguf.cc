@@ -2,9 +2,9 @@
 #include "daemon/format/gguf.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "daemon/format/gguf_parser.h"
+#include "daemon/format/model_name.h"
 
 namespace ellm::format {
 namespace {
@@ -50,17 +50,9 @@ Split read_split(const GgufPart& part) {
   return split;
 }
 
-/// "…-00002-of-00003.gguf"
-std::string part_suffix(uint64_t number, uint64_t count) {
-  char text[64];
-  std::snprintf(text, sizeof text, "-%05llu-of-%05llu.gguf", static_cast<unsigned long long>(number + 1),
-                static_cast<unsigned long long>(count));
-  return text;
-}
-
 /// The path without part `number`'s suffix. Throws where it does not end in it.
 std::string split_stem(const std::string& path, const Split& split) {
-  const std::string suffix = part_suffix(split.number, split.count);
+  const std::string suffix = part_file_name("", split.number + 1, split.count);
   if (path.size() < suffix.size() || !path.ends_with(suffix))
     throw FormatError(path + ": is part " + std::to_string(split.number + 1) + " of a model of " +
                       std::to_string(split.count) + " parts (split.no, split.count); expected a name that ends in '" +
@@ -76,10 +68,10 @@ std::vector<GgufPart> open_parts(const std::string& path) {
   const std::string stem = split_stem(path, split);
   if (split.number != 0)
     throw FormatError(path + ": is part " + std::to_string(split.number + 1) + " of " + std::to_string(split.count) +
-                      " of a split model; open the first part, " + stem + part_suffix(0, split.count));
+                      " of a split model; open the first part, " + part_file_name(stem, 1, split.count));
   uint64_t tensors = parts.front().tensors.size();
   for (uint64_t i = 1; i < split.count; i++) {
-    parts.push_back(parse_gguf(stem + part_suffix(i, split.count)));
+    parts.push_back(parse_gguf(part_file_name(stem, i + 1, split.count)));
     const Split other = read_split(parts.back());
     if (other.number != i || other.count != split.count)
       throw FormatError(parts.back().file.path() + ": says that it is part " + std::to_string(other.number + 1) +

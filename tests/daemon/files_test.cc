@@ -19,6 +19,20 @@ TEST(ModelFiles, Names) {
   EXPECT_EQ(model_name("big-00001-of-0003.gguf"), "big-00001-of-0003");
   EXPECT_EQ(model_name("plain"), "plain");
   EXPECT_EQ(model_name("-00001-of-00003.gguf"), "-00001-of-00003");
+  EXPECT_EQ(model_name("big-00004-of-00003.gguf"), "big-00004-of-00003");  // no such part
+  EXPECT_EQ(model_name("big-00000-of-00003.gguf"), "big-00000-of-00003");
+  const format::PartName part = format::parse_part_name("/a/big-00002-of-00003.gguf");
+  EXPECT_EQ(format::part_file_name(part.stem, part.number, part.count), "big-00002-of-00003.gguf");
+  EXPECT_EQ(format::part_file_name("big", 1, 1), "big.gguf");
+}
+
+TEST(ModelFiles, NamesThatMayNotBe) {
+  for (const char* good : {"a", "Qwen 2.5 (fast)", "größer"}) EXPECT_EQ(format::model_name_fault(good), "") << good;
+  for (const std::string bad : {"", ".hidden", "..", "a/b", "a\nb", "\x1b[2J", "\xff"}) {
+    EXPECT_NE(format::model_name_fault(bad), "") << bad;
+  }
+  EXPECT_EQ(format::model_name_fault(std::string(200, 'x')), "");
+  EXPECT_NE(format::model_name_fault(std::string(201, 'x')), "");
 }
 
 TEST(ModelFiles, FindsFirstPartsAndHidesDoubles) {

@@ -52,3 +52,16 @@ def with_string(source, target, key, value):
     head += text(key) + struct.pack("<I", STRING) + text(value) + data[end_of_keys:at]
     with open(target, "wb") as file:
         file.write(head + bytes(-len(head) % alignment) + tensor_data)
+
+
+def minimal(weights, split=None, architecture="test"):
+    """The bytes of a GGUF file with one F32 tensor of so many weights (each value another); `split`: (number, count) of
+    a part, from 0."""
+    keys = [text("general.architecture") + struct.pack("<I", STRING) + text(architecture)]
+    number, count = split or (0, 1)
+    if split:
+        keys.append(text("split.no") + struct.pack("<IH", 2, number))
+        keys.append(text("split.count") + struct.pack("<IH", 2, count))
+    head = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(keys)) + b"".join(keys)
+    head += text("tensor%d" % number) + struct.pack("<IQIQ", 1, weights, 0, 0)
+    return head + bytes(-len(head) % 32) + struct.pack("<%df" % weights, *range(weights))
