@@ -124,7 +124,7 @@ void check_options(Options& options) {
 void parse(CLI::App& app, Options& options, int argc, char** argv) {
   app.name("ellm pull");
   app.footer(kExamples);
-  app.add_option("WHAT", options.what,
+  app.add_option("NAME|FILE|URL", options.what,
                  "Catalogue names, addresses (https://…, hf:OWNER/REPO/FILE) or GGUF files (default: smollm2)");
   app.add_option("--dir", options.directory, "Models directory")->capture_default_str()->type_name("DIR");
   app.add_option("--name", options.name, "What the model is called, instead of what its file is")->type_name("NAME");
