@@ -104,7 +104,7 @@ int ps_command(Invocation& invocation) {
 
 int status_command(Invocation& invocation) {
   CommandLine line(invocation, "How the daemon is doing.",
-                   "  ellm status\n  ellm status --json | jq .running\n  ellm status > /dev/null && echo up");
+                   "  ellm status\n  ellm status --json | jq .running\n  ellm status --wait 0 > /dev/null && echo up");
   line.add_json();
   line.parse();
   client::Client client = line.connect();
