@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
   check(ellm_request_set_integer(request, ELLM_MAX_TOKENS, 24), "max_tokens");
   with_a_callback(client, request);
   piece_by_piece(client, request, 0);
-  check(ellm_request_set_integer(request, ELLM_MAX_TOKENS, 1000), "max_tokens");
+  check(ellm_request_set_integer(request, ELLM_MAX_TOKENS, 1900), "max_tokens");
   piece_by_piece(client, request, 3);
   tokens_and_back(client, prompt);
   score(client, request);

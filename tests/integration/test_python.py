@@ -260,22 +260,31 @@ class Restarts(unittest.TestCase):
         with folder() as directory:
             daemon = self.start(directory)
             client = ellm.Client(daemon.socket, wait=30)
+            others = [client.generate_stream("Tom", **LONG) for _ in range(12)]     # so that it takes a while
             with self.assertRaises(ellm.Lost) as raised:
                 for i, _ in enumerate(client.generate_stream("Once", **LONG)):
                     if i == 0:
                         self.kill(daemon)
             self.assertTrue(raised.exception.request_sent)
             self.assertIn("it may have run", str(raised.exception))
+            for other in others:
+                with self.assertRaises(ellm.Lost):
+                    list(other)
             daemon = self.start(directory)
             self.assertEqual(client.status().pid, daemon.process.pid)       # the client lives on
 
             async def ask():
                 async with ellm.AsyncClient(daemon.socket, wait=30) as client:
+                    others = [asyncio.create_task(client.generate("Tom", **LONG)) for _ in range(12)]
                     i = 0
-                    async for _ in client.generate_stream("Once", **LONG):
-                        if i == 0:
-                            self.kill(daemon)
-                        i += 1
+                    try:
+                        async for _ in client.generate_stream("Once", **LONG):
+                            if i == 0:
+                                self.kill(daemon)
+                            i += 1
+                    finally:
+                        lost = await asyncio.gather(*others, return_exceptions=True)
+                        self.assertEqual({type(error) for error in lost}, {ellm.Lost})
             with self.assertRaises(ellm.Lost) as raised:
                 asyncio.run(ask())
             self.assertTrue(raised.exception.request_sent)
