@@ -149,6 +149,18 @@ TEST(JinjaLimits, Work) {
   expect_quick_error("{{ [0] * 1000000000 }}", kLong);
 }
 
+TEST(JinjaLimits, TextThatIsLookedAtByCharacters) {
+  // 4 MB of it may be looked at four times within the quick limits.
+  for (const char* use : {"s|upper", "s|lower", "s|title", "s|capitalize", "s.swapcase()", "s.casefold()", "s|reverse", "s[::-1]",
+                          "s|wordcount", "s|striptags", "s.isalpha()", "s.isupper()", "s is upper", "s.istitle()"}) {
+    expect_quick_error(std::string("{% set s = 'AÉ' * 1000000 %}{% for i in range(6) %}{% set x = ") + use + " %}{% endfor %}",
+                       "runs for too long");
+  }
+  // An end that never comes is looked for once.
+  EXPECT_EQ(ChatTemplate::parse("{{ ('<' * 3000000)|striptags|length }}{{ ('<!--' * 700000)|striptags|length }}", kQuick)->render({}),
+            "30000002800000");
+}
+
 TEST(JinjaLimits, TextAndMemory) {
   constexpr std::string_view kText = "text longer than the limit";
   expect_quick_error("{{ 'x' * 1000000000 }}", kText);

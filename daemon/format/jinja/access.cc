@@ -156,6 +156,7 @@ Value get_slice(Runtime& rt, const Value& target, const Value& start, const Valu
       const size_t to = ascii ? static_cast<size_t>(end) : byte_of_point(text, static_cast<size_t>(end));
       return rt.text_like(target, text.substr(from, to - from));
     }
+    rt.spend_characters(text.size());
     const std::u32string points = to_points(text);
     std::u32string taken;
     for (int64_t i = first; by > 0 ? i < end : i > end; i += by) taken += points[static_cast<size_t>(i)];

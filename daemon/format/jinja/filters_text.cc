@@ -16,6 +16,7 @@ namespace {
 template <typename Change>
 Value changed(Runtime& rt, const Value& v, Change change) {
   const Value text = to_text(rt, v);
+  rt.spend_characters(text.text().size());
   return rt.text(change(text.text()), text.str()->markup);
 }
 
@@ -93,10 +94,15 @@ Value url_encode(Runtime& rt, const Value& v, Arguments&) {
 }
 
 std::string without_tags(Runtime& rt, std::string_view text) {
+  rt.spend_characters(text.size());
   std::string plain;
+  // Behind the last end there is no other: searching for it from every '<' would take forever.
+  const size_t last_tag = text.rfind('>'), last_comment = text.rfind("-->");
+  const auto ends_behind = [](size_t last, size_t at) { return last != std::string_view::npos && last >= at; };
   for (size_t at = 0; at < text.size();) {
     const bool comment = text.substr(at).starts_with("<!--");
-    const size_t end = text[at] == '<' ? find_text(text, comment ? "-->" : ">", at) : std::string_view::npos;
+    const bool ends = text[at] == '<' && ends_behind(comment ? last_comment : last_tag, at);
+    const size_t end = ends ? find_text(text, comment ? "-->" : ">", at) : std::string_view::npos;
     if (end == std::string_view::npos) {
       plain += text[at++];
     } else {
@@ -153,7 +159,9 @@ constexpr Builtin kFilters[] = {
     {"striptags", "", [](Runtime& rt, const Value& v, Arguments&) { return rt.text(without_tags(rt, str_of(rt, v))); }},
     {"wordcount", "",
      [](Runtime& rt, const Value& v, Arguments&) {
-       return Value::integer(static_cast<int64_t>(count_words(str_of(rt, v))));
+       const std::string text = str_of(rt, v);
+       rt.spend_characters(text.size());
+       return Value::integer(static_cast<int64_t>(count_words(text)));
      }},
     {"urlencode", "", url_encode},
 };

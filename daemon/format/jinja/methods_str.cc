@@ -13,7 +13,7 @@ namespace {
 
 template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& self, Arguments&) {
-  rt.spend_text(self.text().size());
+  rt.spend_characters(self.text().size());
   return rt.text(F(self.text()), self.str()->markup);
 }
 
@@ -102,7 +102,7 @@ constexpr Builtin kMethods[] = {
 template <bool (*F)(char32_t)>
 Value all(Runtime& rt, const Value& self, Arguments&) {
   const std::string_view text = self.text();
-  rt.spend_text(text.size());
+  rt.spend_characters(text.size());
   bool pass = !text.empty();
   for (size_t at = 0; pass && at < text.size();) pass = F(next_point(text, at));
   return Value::boolean(pass);
@@ -114,7 +114,7 @@ bool is_alnum(char32_t c) { return is_alpha(c) || is_decimal(c) || is_digit(c) |
 template <bool Upper>
 Value cased(Runtime& rt, const Value& self, Arguments&) {
   const std::string_view text = self.text();
-  rt.spend_text(text.size());
+  rt.spend_characters(text.size());
   bool any = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_point(text, at);
@@ -126,7 +126,7 @@ Value cased(Runtime& rt, const Value& self, Arguments&) {
 
 Value title_cased(Runtime& rt, const Value& self, Arguments&) {
   const std::string_view text = self.text();
-  rt.spend_text(text.size());
+  rt.spend_characters(text.size());
   bool any = false;
   bool in_word = false;
   for (size_t at = 0; at < text.size();) {

@@ -39,6 +39,8 @@ class Runtime {
     steps_left_ -= steps;
   }
   void spend_text(size_t bytes) { spend(bytes / 64); }
+  /// Text that is decoded and looked up character by character, which takes some ten times as long.
+  void spend_characters(size_t bytes) { spend(bytes / 8); }
   /// Fails where a text of `bytes` would be over the limit; to be asked before building it.
   void check_text(size_t bytes) const;
   /// a * b bytes, checked.

@@ -14,7 +14,8 @@ bool divisible(Runtime& rt, const Value& v, const Value& by) {
 }
 
 /// str.isupper, str.islower: something cased, and nothing of the other case.
-bool all_cased(std::string_view text, bool want_upper) {
+bool all_cased(Runtime& rt, const std::string& text, bool want_upper) {
+  rt.spend_characters(text.size());
   bool any = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_point(text, at);
@@ -83,9 +84,9 @@ constexpr Builtin kTests[] = {
     {"divisibleby", "num",
      [](Runtime& rt, const Value& v, Arguments& args) { return Value::boolean(divisible(rt, v, args[0])); }},
     {"upper", "",
-     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), true)); }},
+     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(rt, str_of(rt, v), true)); }},
     {"lower", "",
-     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(str_of(rt, v), false)); }},
+     [](Runtime& rt, const Value& v, Arguments&) { return Value::boolean(all_cased(rt, str_of(rt, v), false)); }},
     {"sameas", "other", [](Runtime&, const Value& v, Arguments& args) { return Value::boolean(same(v, args[0])); }},
     {"in", "seq", compared<CompareOp::in>},
     {"filter", "",
