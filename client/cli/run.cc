@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kExamples =
     "  ellm run \"Why is the sky blue?\"\n"
     "  ellm run \"Summarise in one sentence:\" < report.txt     prompt, blank line, stdin\n"
+    "  while read -r q; do ellm run \"$q\" < /dev/null; done < questions.txt   or it takes the other questions as material\n"
     "  git diff | ellm run --system \"You review code.\"\n"
     "  ellm run -t 0 -n 40 --raw \"Once upon a time\"           plain completion, greedy\n"
     "  ellm run --stop $'\\n' --seed 7 \"Name a colour.\"\n"
