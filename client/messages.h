@@ -60,9 +60,25 @@ struct ChatMessage {
   ELLM_FIELDS(role, content, token_ids, extra)
 };
 
+/// Prompt tokens that were computed, by the reason why they were not found in the cache. (Names that C++ keeps for itself
+/// end in _ here, not in JSON.)
+struct Recomputed {
+  uint32_t new_ = 0;                                        // nobody had computed them
+  uint32_t last_token = 0;                                  // its row gives the first logits
+  uint32_t logits_needed = 0;                               // a score wants every row's logits
+  uint32_t evicted = 0;                                     // their page had been given up for others
+  uint32_t namespace_ = 0;                                  // stored in a namespace that this request does not use
+  uint32_t fingerprint = 0;                                 // stored for another file or another setting of the model
+  uint32_t retokenised = 0;                                 // a message's token_ids did not fit the text
+  uint32_t unsealed = 0;                                    // another request was computing them at that moment
+  ELLM_FIELDS(new_, last_token, logits_needed, evicted, namespace_, fingerprint, retokenised, unsealed)
+};
+
+/// cached_tokens: prompt tokens that the forward pass skipped. With the sum of `recomputed` all that were dealt with.
 struct Usage {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
-  ELLM_FIELDS(prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens)
+  Recomputed recomputed;
+  ELLM_FIELDS(prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens, recomputed)
 };
 
 struct Timings {
@@ -85,8 +101,9 @@ struct ModelInfo {
   bool loaded = false, locked = false, chat = false;
   std::string kv_type;
   uint32_t kv_pages = 0, kv_pages_free = 0;
+  uint32_t kv_pages_cached = 0;                             // hold tokens and are used by no request
   ELLM_FIELDS(name, path, architecture, size_label, weight_types, tokenizer, parameters, file_bytes, resident_bytes, context,
-              loaded, locked, chat, kv_type, kv_pages, kv_pages_free)
+              loaded, locked, chat, kv_type, kv_pages, kv_pages_free, kv_pages_cached)
 };
 
 struct RequestInfo {
@@ -259,8 +276,9 @@ struct StatusReply {
   uint32_t running = 0, queued = 0, connections = 0;
   uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0;
   std::vector<std::string> warnings;
+  uint64_t cached_tokens = 0;                               // of prompt_tokens
   ELLM_MESSAGE("status_reply", 38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
-               prompt_tokens, completion_tokens, warnings)
+               prompt_tokens, completion_tokens, warnings, cached_tokens)
 };
 
 struct ModelsReply {

@@ -43,6 +43,21 @@ FinishReason reason_of(serve::Finish finish) {
   return FinishReason::stop;
 }
 
+client::Recomputed recomputed_of(const serve::RequestStats& stats) {
+  using serve::Reason;
+  const auto tokens = [&](Reason reason) { return stats.recomputed[static_cast<size_t>(reason)]; };
+  client::Recomputed r;
+  r.new_ = tokens(Reason::fresh);
+  r.last_token = tokens(Reason::last_token);
+  r.logits_needed = tokens(Reason::logits_needed);
+  r.evicted = tokens(Reason::evicted);
+  r.namespace_ = tokens(Reason::name_space);
+  r.fingerprint = tokens(Reason::fingerprint);
+  r.retokenised = tokens(Reason::retokenised);
+  r.unsealed = tokens(Reason::unsealed);
+  return r;
+}
+
 /// The engine's refusals in words.
 Failure failure_of(serve::Refusal refusal, size_t tokens, const LoadedModel& loaded, bool score) {
   const std::string name = "model '" + loaded.name + "'", what = score ? "the text" : "the prompt";
@@ -272,6 +287,7 @@ client::Message Completion::done_message(FinishReason reason, const serve::Reque
   usage.prompt_tokens = stats.prompt_tokens;
   usage.cached_tokens = stats.cached_tokens;
   usage.completion_tokens = completion_tokens_;
+  usage.recomputed = recomputed_of(stats);
   if (request_.score) return client::ScoreReply{request_.id, {}, {}, {}, true, usage};
   client::Done done;
   done.id = request_.id;
@@ -284,7 +300,10 @@ client::Message Completion::done_message(FinishReason reason, const serve::Reque
   done.timings.queue_ms = before + stats.queue_ms;
   done.timings.ttft_ms = stats.ttft_ms > 0 ? before + stats.ttft_ms : 0;
   done.timings.total_ms = ms_between(received_, std::chrono::steady_clock::now());
-  if (stats.prefill_ms > 0) done.timings.prefill_tokens_per_second = stats.prompt_tokens / stats.prefill_ms * 1e3;
+  if (stats.prefill_ms > 0) {
+    const uint32_t computed = stats.prompt_tokens - stats.cached_tokens;
+    done.timings.prefill_tokens_per_second = computed / stats.prefill_ms * 1e3;
+  }
   if (stats.decode_ms > 0 && stats.completion_tokens > 1) {
     done.timings.decode_tokens_per_second = (stats.completion_tokens - 1) / stats.decode_ms * 1e3;
   }

@@ -317,6 +317,7 @@ void Conversation::on(client::Status&& request) {
   reply.connections = services_.connections;
   reply.served = counters.served;
   reply.prompt_tokens = counters.prompt_tokens;
+  reply.cached_tokens = counters.cached_tokens;
   reply.completion_tokens = counters.completion_tokens;
   reply.warnings = services_.registry.warnings();
   send(reply);

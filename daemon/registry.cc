@@ -324,6 +324,7 @@ std::vector<ModelInfo> Registry::loaded() const {
     info.kv_type = row.kv_type;
     info.kv_pages = row.pages;
     info.kv_pages_free = row.free_pages;
+    info.kv_pages_cached = row.cached_pages;
   }
   return infos;
 }

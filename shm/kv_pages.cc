@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -217,6 +219,43 @@ void KvPages::release(PageId page) {
   impl_->free.push_back(page);
 }
 
+void KvPages::seal(PageId page, uint64_t name_space, const PageKey& parent, std::span<const uint32_t> tokens,
+                   uint64_t last_use) {
+  PageRecordData& record = impl_->record(page);
+  assert(record.state.load(std::memory_order_relaxed) == PageState::filling);
+  assert(!tokens.empty() && tokens.size() <= kPageTokens);
+  const PageKey key = page_key(parent, name_space, tokens);
+  record.n_tokens = static_cast<uint16_t>(tokens.size());
+  record.name_space = name_space;
+  record.key[0] = key.low, record.key[1] = key.high;
+  record.parent_key[0] = parent.low, record.parent_key[1] = parent.high;
+  record.checksum = XXH3_64bits(impl_->payload(page), impl_->plan.page_bytes);
+  record.last_use = last_use;
+  std::copy(tokens.begin(), tokens.end(), record.tokens);
+  record.state.store(PageState::sealed, std::memory_order_release);
+}
+
+void KvPages::touch(PageId page, uint64_t last_use) { impl_->record(page).last_use = last_use; }
+
+void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
+  assert(from != to && tokens <= kPageTokens);
+  const PageGeometry& g = impl_->geometry;
+  const std::byte* source = impl_->payload(from);
+  std::byte* target = impl_->payload(to);
+  const auto copy_rows = [&](const TokenRows& piece) {
+    for (size_t row = 0; row < piece.rows; ++row) {
+      std::memcpy(target, source, tokens * piece.token_bytes);
+      source += kPageTokens * piece.token_bytes;
+      target += kPageTokens * piece.token_bytes;
+    }
+  };
+  for (size_t block = size_t{g.layers} * g.kv_heads; block > 0; --block) {   // K and V take turns: geometry.h
+    for (const TokenRows& piece : g.k_rows()) copy_rows(piece);
+    for (const TokenRows& piece : g.v_rows()) copy_rows(piece);
+  }
+}
+
+const PageRecordData& KvPages::record(PageId page) const { return impl_->record(page); }
 std::byte* KvPages::payload(PageId page) { return impl_->payload(page); }
 const std::byte* KvPages::payload(PageId page) const { return impl_->payload(page); }
 

@@ -1,6 +1,6 @@
-// The KV store of one loaded model: a segment of shared memory with a header, a record per page and the pages' payload,
-// and the allocation of its pages. One writer: the engine thread calls everything here. (The prefix index, sealing and
-// survival of restarts extend the records; their states are laid down in page_record.h.)
+// The KV segment of one loaded model: a header, a record per page and the pages' payload in shared memory, and the changes
+// of a page's state. One writer: the engine thread calls everything here. Which page holds which prefix, and who uses it,
+// is page_store.h; the bytes and the states are laid down in page_record.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,14 @@
 #include <string>
 
 #include "shm/geometry.h"
+#include "shm/page_key.h"
 
 namespace ellm::shm {
 
+struct PageRecordData;
+
 using PageId = uint32_t;
+inline constexpr PageId kNoPage = ~PageId{0};
 
 struct StoreOptions {
   PageGeometry geometry;
@@ -38,8 +42,18 @@ class KvPages {
   /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free, or when there is no memory
   /// behind the next one (its number then stays free).
   std::optional<PageId> allocate();
-  /// Gives a page back.
+  /// Gives a page back, filling or sealed.
   void release(PageId page);
+  /// filling → sealed: the K and V of `tokens` (1 … kPageTokens), which follow those of the page with key `parent`, are
+  /// complete, and are never written again.
+  void seal(PageId page, uint64_t name_space, const PageKey& parent, std::span<const uint32_t> tokens,
+            uint64_t last_use);
+  /// When a sealed page was used last: a count of uses, not a time.
+  void touch(PageId page, uint64_t last_use);
+  /// The K and V of the first `tokens` tokens, from one page to another.
+  void copy(PageId from, PageId to, uint32_t tokens);
+
+  const PageRecordData& record(PageId page) const;
 
   std::byte* payload(PageId page);
   const std::byte* payload(PageId page) const;

@@ -57,8 +57,9 @@ std::string state_text(const client::ModelInfo& model) {
                                                  : "loaded, " + human_bytes(static_cast<double>(model.resident_bytes)) +
                                                        (model.locked ? ", locked" : ", not locked"));
   if (model.loaded)
-    text += fact("KV", format("%s, %ju tokens, %ju free", model.kv_type.c_str(), uintmax_t{model.kv_pages} * 32,
-                              uintmax_t{model.kv_pages_free} * 32));
+    text += fact("KV", format("%s, %ju tokens, %ju free, %ju cached", model.kv_type.c_str(),
+                              uintmax_t{model.kv_pages} * 32, uintmax_t{model.kv_pages_free} * 32,
+                              uintmax_t{model.kv_pages_cached} * 32));
   return text;
 }
 

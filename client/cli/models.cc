@@ -33,11 +33,12 @@ std::string names_of(const std::vector<ModelInfo>& models) {
 
 std::string loaded_table(const std::vector<ModelInfo>& models) {
   std::vector<std::vector<std::string>> rows = {
-      {"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE"}};
+      {"MODEL", ">MEMORY", "LOCKED", ">CONTEXT", "KV", ">KV TOKENS", ">FREE", ">CACHED"}};
   for (const ModelInfo& model : models)
     rows.push_back({model.name, human_bytes(static_cast<double>(model.resident_bytes)), model.locked ? "yes" : "no",
                     std::to_string(model.context), or_dash(model.kv_type),
-                    std::to_string(uint64_t{model.kv_pages} * 32), std::to_string(uint64_t{model.kv_pages_free} * 32)});
+                    std::to_string(uint64_t{model.kv_pages} * 32), std::to_string(uint64_t{model.kv_pages_free} * 32),
+                    std::to_string(uint64_t{model.kv_pages_cached} * 32)});
   return table(rows);
 }
 

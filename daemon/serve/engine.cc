@@ -75,6 +75,7 @@ struct Engine::Impl : ModelQueue::Listener {
     }
     if (served) ++counters.served;
     counters.prompt_tokens += std::min(sequence.computed, sequence.prompt_tokens);
+    counters.cached_tokens += sequence.cached_tokens;
     counters.completion_tokens += sequence.completion.load(std::memory_order_relaxed);
     requests.erase(sequence.id);
     if (requests.empty()) changed.notify_all();
@@ -261,7 +262,7 @@ std::vector<ModelRow> Engine::models() const {
   for (const auto& [name, entry] : impl_->models) {
     const ModelQueue& queue = *entry.queue;
     rows.push_back({queue.servable().model, name, queue.servable().kv_type, queue.pages(), queue.free_pages(),
-                    queue.servable().context, queue.kv_locked(), queue.promised_bytes()});
+                    queue.cached_pages(), queue.servable().context, queue.kv_locked(), queue.promised_bytes()});
   }
   return rows;
 }

@@ -1,6 +1,7 @@
 // The engine: one thread that takes requests as token ids, runs steps over all loaded models' sequences, samples, and
 // hands tokens back through a callback. First come, first served; several requests run in one step.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,8 +31,22 @@ struct EngineLimits {
                                // long where there are none; 0: never
 };
 
+/// Why a token of a prompt was computed: client/PROTOCOL.md, `recomputed`.
+enum class Reason : uint8_t {
+  fresh,
+  last_token,
+  logits_needed,
+  evicted,
+  name_space,
+  fingerprint,
+  retokenised,
+  unsealed
+};
+inline constexpr size_t kReasons = 8;
+
 struct RequestStats {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  std::array<uint32_t, kReasons> recomputed{};  // by Reason; with cached_tokens all of the prompt that was dealt with
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
 
@@ -74,14 +89,14 @@ struct RequestRow {  // for `status`
 struct ModelRow {
   std::shared_ptr<const model::Model> model;
   std::string name, kv_type;
-  uint32_t pages, free_pages;
+  uint32_t pages, free_pages, cached_pages;  // cached: hold tokens and are used by nobody
   uint32_t context = 0;
   bool locked = false;  // the KV pages
   uint64_t promised_bytes = 0;  // of KV that has no memory yet
 };
 
 struct EngineCounters {
-  uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0, steps = 0;
+  uint64_t served = 0, prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, steps = 0;
   uint32_t running = 0, queued = 0;
   double step_age_ms = 0;  // how long the present step has been running; 0 between steps
 };

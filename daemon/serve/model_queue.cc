@@ -1,5 +1,4 @@
-// See model_queue.h. A request's pages are reserved as a number when it is admitted and taken one by one as it grows,
-// so that memory which an answer does not reach is never touched.
+// See model_queue.h.
 #include "daemon/serve/model_queue.h"
 
 #include <algorithm>
@@ -12,8 +11,6 @@ namespace {
 
 constexpr uint32_t kLeastPrefillRows = 32;  // beside answers
 constexpr uint32_t kAloneFactor = 4;  // steps without answers may take this many times as long, and have more rows
-
-uint32_t pages_for(uint32_t tokens) { return (tokens + shm::kPageTokens - 1) / shm::kPageTokens; }
 
 EngineLimits fit(EngineLimits limits, const StepRunner& runner) {
   limits.step_tokens = std::max(1u, std::min(limits.step_tokens, runner.max_rows()));
@@ -50,6 +47,7 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       listener_(listener),
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
+      cache_(*servable_.kv),
       free_pages_(servable_.kv->free_pages()),
       prefill_rows_{limits_.step_tokens, limits_.step_tokens} {
   pieces_.reserve(limits_.max_running);
@@ -73,27 +71,34 @@ void ModelQueue::sweep_and_admit() {
   sweep(running_);
   sweep(waiting_);
   // Strictly in order: nobody overtakes a large request that waits for pages.
-  while (!waiting_.empty() && running_.size() < limits_.max_running && admit(*waiting_.front())) {
-    running_.splice(running_.end(), waiting_, waiting_.begin());
+  while (!waiting_.empty() && running_.size() < limits_.max_running && admit_first()) {
   }
 }
 
-bool ModelQueue::admit(Sequence& sequence) {
-  const uint32_t pages = pages_for(sequence.kv_tokens());
-  if (pages > total_pages_ - reserved_pages_) return false;
-  reserved_pages_ += pages;
-  sequence.reserved_pages = pages;
+/// False: there is no room for it now.
+bool ModelQueue::admit_first() {
+  Sequence& sequence = *waiting_.front();
+  try {
+    if (!cache_.admit(sequence)) return false;
+  } catch (const std::bad_alloc& e) {
+    fail(sequence, e);
+    drop_ended(waiting_);
+    return true;
+  }
+  running_.splice(running_.end(), waiting_, waiting_.begin());
   sequence.admitted = Clock::now();
   sequence.phase.store(Phase::prefill, std::memory_order_relaxed);
   listener_.admitted(sequence);
   return true;
 }
 
-/// Every decoding request gets its row; prompts share the rest of the step in the order of admission.
+/// Every decoding request gets its row; prompts share the rest of the step in the order of admission, but for those
+/// whose next page another prompt is filling.
 void ModelQueue::plan() {
   pieces_.clear();
   uint32_t decodes = 0;
   for (const auto& sequence : running_) {
+    sequence->planned_rows = sequence->prefilling() ? 0 : 1;
     if (sequence->prefilling()) continue;
     pieces_.push_back({sequence.get(), 1, 1});
     ++decodes;
@@ -103,9 +108,10 @@ void ModelQueue::plan() {
   for (const auto& sequence : running_) {
     if (!sequence->prefilling()) continue;
     const bool score = sequence->request.score;
+    if (rows == 0 || (score && score_rows == 0) || !cache_.advance(*sequence, running_)) continue;
     const uint32_t left = sequence->prompt_tokens - sequence->computed;
     const uint32_t take = std::min({left, rows, score ? score_rows : rows});
-    if (take == 0) continue;
+    sequence->planned_rows = take;
     rows -= take;
     if (score) score_rows -= take;
     pieces_.push_back({sequence.get(), take, score ? take : (take == left ? 1u : 0u)});
@@ -115,25 +121,19 @@ void ModelQueue::plan() {
 /// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails
 /// then.
 void ModelQueue::allocate_pages() {
-  const auto give = [this](Sequence& s, uint32_t pages) {
-    s.pages.reserve(pages_for(s.kv_tokens()));  // before a page is taken, which would be lost otherwise
-    while (s.pages.size() < pages) {
-      const auto page = servable_.kv->allocate();
-      if (!page) return fail(s, "the machine has no memory left for the request's keys and values");
-      s.pages.push_back(*page);
-    }
-  };
-  std::erase_if(pieces_, [&](const Piece& piece) {
-    Sequence& s = *piece.sequence;
-    try {
-      give(s, pages_for(s.computed + piece.rows));
-    } catch (const std::exception& e) {
-      fail(s, e);
-    }
-    return s.ended;
+  std::erase_if(pieces_, [this](const Piece& piece) {
+    if (cache_.make_room(*piece.sequence, piece.rows)) return false;
+    fail(*piece.sequence, "the machine has no memory left for the request's keys and values");
+    return true;
   });
+  publish_pages();
+}
+
+/// The account of pages, for other threads.
+void ModelQueue::publish_pages() noexcept {
   populated_pages_.store(servable_.kv->populated_pages(), std::memory_order_relaxed);
-  free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
+  free_pages_.store(cache_.pages().free_pages(), std::memory_order_relaxed);
+  cached_pages_.store(cache_.pages().cached_pages(), std::memory_order_relaxed);
 }
 
 std::span<const float> ModelQueue::run() {
@@ -196,8 +196,7 @@ void ModelQueue::step() {
   adapt(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   for (const Piece& piece : pieces_) {
     Sequence& s = *piece.sequence;
-    s.computed += piece.rows;
-    s.done.store(s.computed, std::memory_order_relaxed);
+    cache_.commit(s, piece.rows);
     if (s.ending.load(std::memory_order_relaxed) != Sequence::Ending::none) continue;  // swept before the next step
     try {
       deliver(piece, std::span(drawn_).subspan(piece.first_logits, piece.logits));
@@ -267,17 +266,15 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
   if (!s.prefilling()) finish(s, Finish::stop);
 }
 
-void ModelQueue::leave(Sequence& s, bool served) noexcept {
-  for (shm::PageId page : s.pages) servable_.kv->release(page);
-  s.pages.clear();
-  reserved_pages_ -= s.reserved_pages;
-  s.reserved_pages = 0;
-  free_pages_.store(servable_.kv->free_pages(), std::memory_order_relaxed);
+/// `keep`: what it computed is sound.
+void ModelQueue::leave(Sequence& s, bool served, bool keep) noexcept {
+  cache_.leave(s, keep);
+  publish_pages();
   listener_.ended(s, served);
 }
 
 void ModelQueue::finish(Sequence& s, Finish finish) noexcept {
-  leave(s, finish == Finish::stop || finish == Finish::length);
+  leave(s, finish == Finish::stop || finish == Finish::length, true);
   s.ended = true;
   s.finish = finish;
   s.final_stats = s.stats(Clock::now());
@@ -286,7 +283,7 @@ void ModelQueue::finish(Sequence& s, Finish finish) noexcept {
 
 void ModelQueue::fail(Sequence& s, const char* why) noexcept {
   if (s.ended) return;
-  leave(s, false);
+  leave(s, false, false);
   s.ended = s.failed = true;
   s.tell_end(why);
 }

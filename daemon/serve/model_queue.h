@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/serve/prefix_cache.h"
 #include "daemon/serve/sequence.h"
 #include "daemon/serve/step_runner.h"
 
@@ -32,6 +33,7 @@ class ModelQueue {
   const Servable& servable() const { return servable_; }
   uint32_t pages() const { return total_pages_; }
   uint32_t free_pages() const { return free_pages_.load(std::memory_order_relaxed); }
+  uint32_t cached_pages() const { return cached_pages_.load(std::memory_order_relaxed); }
   /// What its KV pages may still take: memory that is promised and not yet used.
   uint64_t promised_bytes() const {
     return uint64_t{total_pages_ - populated_pages_.load(std::memory_order_relaxed)} *
@@ -69,7 +71,7 @@ class ModelQueue {
     std::exception_ptr failure;
   };
 
-  bool admit(Sequence& sequence);
+  bool admit_first();
   void sweep(SequenceList& sequences);
   void plan();
   void allocate_pages();
@@ -83,8 +85,9 @@ class ModelQueue {
   void finish(Sequence& sequence, Finish finish) noexcept;
   void fail(Sequence& sequence, const char* why) noexcept;
   void fail(Sequence& sequence, const std::exception& why) noexcept;
-  void leave(Sequence& sequence, bool served) noexcept;
+  void leave(Sequence& sequence, bool served, bool keep) noexcept;
   void drop_ended(SequenceList& sequences) noexcept;
+  void publish_pages() noexcept;
 
   std::string name_;
   Servable servable_;
@@ -94,8 +97,8 @@ class ModelQueue {
   Listener& listener_;
   const uint32_t total_pages_;
   const bool kv_locked_;
-  uint32_t reserved_pages_ = 0;
-  std::atomic<uint32_t> free_pages_, populated_pages_{0};
+  PrefixCache cache_;
+  std::atomic<uint32_t> free_pages_, cached_pages_{0}, populated_pages_{0};
   uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
   SequenceList waiting_, running_;
   // The present step's.

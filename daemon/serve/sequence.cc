@@ -1,6 +1,7 @@
 // See sequence.h.
 #include "daemon/serve/sequence.h"
 
+#include <algorithm>
 #include <new>
 
 namespace ellm::serve {
@@ -31,10 +32,27 @@ Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, c
       tokens(std::move(request.tokens)),
       prompt_tokens(static_cast<uint32_t>(tokens.size())),
       limit(limit_tokens),
+      name_space(shm::namespace_of_uid(request.uid)),
       submitted(Clock::now()) {
   if (!request.score) {
     for (uint32_t token : tokens) sampler.accept_prompt(token);
   }
+}
+
+void Sequence::count_computed(uint32_t rows) {
+  const uint32_t end = std::min(computed + rows, prompt_tokens);
+  uint32_t at = computed;
+  const auto count = [&](uint32_t until, Reason reason) {
+    until = std::min(until, end);
+    if (until <= at) return;
+    recomputed[static_cast<size_t>(reason)] += until - at;
+    at = until;
+  };
+  count(logits_until, Reason::logits_needed);
+  count(evicted_until, Reason::evicted);
+  count(unsealed_until, Reason::unsealed);
+  count(last_is_stored ? prompt_tokens - 1 : prompt_tokens, Reason::fresh);
+  count(prompt_tokens, Reason::last_token);
 }
 
 void Sequence::end(Ending how) {
@@ -58,6 +76,8 @@ RequestStats Sequence::stats(Clock::time_point now) const {
   constexpr Clock::time_point kNever{};
   RequestStats s;
   s.prompt_tokens = prompt_tokens;
+  s.cached_tokens = cached_tokens;
+  s.recomputed = recomputed;
   s.completion_tokens = completion.load(std::memory_order_relaxed);
   s.total_ms = ms_between(submitted, now);
   s.queue_ms = admitted == kNever ? s.total_ms : ms_between(submitted, admitted);

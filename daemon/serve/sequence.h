@@ -1,6 +1,7 @@
 // One request on its way through the engine. The engine thread owns it; other threads raise `ending` and read the
 // progress counters.
 #pragma once
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -35,8 +36,19 @@ struct Sequence {
   bool told = false;  // the owner has heard it
   Finish finish = Finish::cancelled;
   RequestStats final_stats;
-  uint32_t reserved_pages = 0;  // counted against the model's pages from admission on
-  std::vector<shm::PageId> pages;
+  uint32_t planned_rows = 0;  // in the step being planned
+
+  // Kept by PrefixCache.
+  uint64_t name_space;
+  std::vector<shm::PageId> pages;  // used by this sequence; the first `sealed_pages` are sealed
+  uint32_t sealed_pages = 0;
+  uint32_t wanted_pages = 0;   // that the longest answer may take; 0 until admitted
+  uint32_t cached_tokens = 0;  // of the prompt that others had computed
+  // Why the others are computed: positions before which a reason holds, each behind the one before it.
+  uint32_t logits_until = 0, evicted_until = 0, unsealed_until = 0;
+  bool last_is_stored = false;  // the prompt's last token
+  std::array<uint32_t, kReasons> recomputed{};
+
   std::optional<float> carried_log_prob;  // score: of the first token of the next piece
   Clock::time_point submitted, admitted{}, first_token{}, last_token{};
 
@@ -49,6 +61,8 @@ struct Sequence {
   /// Tokens whose K and V must be stored at most.
   uint32_t kv_tokens() const { return request.score ? prompt_tokens : limit - 1; }
   bool prefilling() const { return computed < prompt_tokens; }
+  /// Counts the next `rows` tokens, as far as they are the prompt's, by why they are computed.
+  void count_computed(uint32_t rows);
   /// The first call decides how the request ends.
   void end(Ending how);
   /// Gives the owner the last word. An owner that throws must not end the engine, which serves the others; one that

@@ -101,7 +101,9 @@ class CliTest(unittest.TestCase):
         del answer["text"]
         self.assertEqual(answer, {
             "model": "tiny", "seed": 5, "tokens": [11, 12], "finish_reason": "stop",
-            "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2, "drafted_tokens": 0, "accepted_tokens": 0},
+            "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2, "drafted_tokens": 0, "accepted_tokens": 0,
+                      "recomputed": {"new": 1, "last_token": 1, "logits_needed": 0, "evicted": 0, "namespace": 0,
+                                     "fingerprint": 0, "retokenised": 0, "unsealed": 0}},
             "timings": {"queue_ms": 0, "ttft_ms": 12.5, "total_ms": 0, "prefill_tokens_per_second": 0, "decode_tokens_per_second": 40},
             "logprobs": [{"id": 11, "logprob": -0.1, "top": [[11, -0.1], [4, -3]]}, {"id": 12, "logprob": -0.25, "top": []}]})
         self.assertNotIn("logprobs", json.loads(self.ellm("run", "--json", "hi")))
@@ -264,7 +266,7 @@ class CliTest(unittest.TestCase):
         self.ellm("models", "--load", "tiny")
         self.ellm("models", "--unload", "other", code=66)
         self.assertIn("there is no model 'other' (`ellm pull` fetches models)", self.error)
-        self.assertRegex(self.ellm("ps"), r"tiny .*320 +128\n\n.*REQUEST.*\n.*1000 .*chat +decode")
+        self.assertRegex(self.ellm("ps"), r"tiny .*320 +128 +64\n\n.*REQUEST.*\n.*1000 .*chat +decode")
         self.assertEqual(json.loads(self.ellm("ps", "--json"))["requests"][0]["state"], "decode")
         text = self.ellm("status")
         for part in ("ellmd 9.9, process 77, up 83 min", "4 threads, avx2 kernels, a CPU", "1 running", "warning: memory could not be locked"):

@@ -61,7 +61,7 @@ TEST_F(ClientTest, EveryBlockingCallSendsItsRequestAndTakesItsReply) {
     auto score = peer.expect<Score>();
     EXPECT_EQ(score.top, 2u);
     peer.send(ScoreReply{score.id, {1, 2}, {-1}, {{{1, -1.f}}, {{2, -2.f}}}, false, {}});
-    peer.send(ScoreReply{score.id, {3}, {-3}, {{{3, -3.f}}}, true, {3, 0, 0, 0, 0}});
+    peer.send(ScoreReply{score.id, {3}, {-3}, {{{3, -3.f}}}, true, {3, 0, 0, 0, 0, {}}});
     StatusReply status;
     status.id = peer.expect<Status>().id, status.version = "9";
     peer.send(status);

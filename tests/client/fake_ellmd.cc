@@ -125,7 +125,7 @@ class Session {
     info.name = name, info.path = "/models/" + name + ".gguf", info.architecture = "llama", info.size_label = "1.5B",
     info.weight_types = "Q8_0 100 %";
     info.file_bytes = 1500 << 20, info.context = 4096, info.loaded = loaded, info.kv_type = "f16", info.kv_pages = 10,
-    info.kv_pages_free = 4;
+    info.kv_pages_free = 4, info.kv_pages_cached = 2;
     return info;
   }
 
@@ -137,7 +137,7 @@ class Session {
 
   void finish(uint32_t id, FinishReason reason, uint32_t tokens) {
     Done done;
-    done.id = id, done.finish_reason = reason, done.model = "tiny", done.seed = 5, done.usage = {3, 1, tokens, 0, 0};
+    done.id = id, done.finish_reason = reason, done.model = "tiny", done.seed = 5, done.usage = {3, 1, tokens, 0, 0, {1, 1, 0, 0, 0, 0, 0, 0}};
     done.timings.ttft_ms = 12.5, done.timings.decode_tokens_per_second = 40;
     peer_.send(done);
   }

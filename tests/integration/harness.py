@@ -73,13 +73,13 @@ class Daemon:
             return file.read()
 
     def wait_idle(self):
-        """Nothing runs or waits, and all KV pages are free."""
+        """Nothing runs or waits, and no KV page is in use."""
         deadline = time.monotonic() + 20
         with self.connect() as connection:
             while True:
                 status = connection.status()
                 idle = status["running"] == 0 and status["queued"] == 0
-                if idle and all(model["kv_pages"] == model["kv_pages_free"] for model in status["models"]):
+                if idle and all(model["kv_pages"] == model["kv_pages_free"] + model["kv_pages_cached"] for model in status["models"]):
                     return status
                 assert time.monotonic() < deadline, status
                 time.sleep(0.005)

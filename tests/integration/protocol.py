@@ -11,9 +11,11 @@ LIST, LOAD, UNLOAD = 1, 2, 3
  NO_SUCH_REQUEST, SHUTTING_DOWN, INTERNAL, CANCELLED_ERROR) = range(1, 13)
 
 MODEL_FIELDS = ("name path architecture size_label weight_types tokenizer parameters file_bytes resident_bytes context "
-                "loaded locked chat kv_type kv_pages kv_pages_free").split()
+                "loaded locked chat kv_type kv_pages kv_pages_free kv_pages_cached").split()
 STATUS_FIELDS = ("id version kernels cpu threads pid uptime_s models requests running queued connections served "
-                 "prompt_tokens completion_tokens warnings").split()
+                 "prompt_tokens completion_tokens warnings cached_tokens").split()
+USAGE_FIELDS = "prompt_tokens cached_tokens completion_tokens drafted_tokens accepted_tokens recomputed".split()
+RECOMPUTED_FIELDS = "new last_token logits_needed evicted namespace fingerprint retokenised unsealed".split()
 REQUEST_FIELDS = "request uid pid model kind state prompt_tokens done_tokens completion_tokens age_ms".split()
 
 
@@ -99,6 +101,17 @@ class Completion:
     def __init__(self):
         self.text, self.tokens, self.logprobs, self.events = "", [], [], 0
         self.finish_reason = self.usage = self.model = self.seed = self.timings = None
+
+    @property
+    def cached(self):
+        return self.usage[1]
+
+    @property
+    def recomputed(self):
+        """{reason: tokens}, those that are not 0. With the cached tokens the whole prompt."""
+        recomputed = dict(zip(RECOMPUTED_FIELDS, self.usage[5]))
+        assert self.cached + sum(recomputed.values()) == self.usage[0] or self.finish_reason == CANCELLED, self.usage
+        return {reason: tokens for reason, tokens in recomputed.items() if tokens}
 
 
 class Closed(Exception):

@@ -356,7 +356,7 @@ class Protocol(unittest.TestCase):
             fields = re.search(r"ELLM_(?:MESSAGE\(\"\w+\", \d+,|FIELDS\()([^)]*)\)", body)
             if fields:
                 declared[name] = re.findall(r"\w+", fields.group(1))
-        kinds = [*messages.ALL, messages.Sampling, messages.ChatMessage, messages.Usage, messages.Timings, messages.TokenLogprob,
+        kinds = [*messages.ALL, messages.Sampling, messages.ChatMessage, messages.Usage, messages.Recomputed, messages.Timings, messages.TokenLogprob,
                  messages.ModelInfo, messages.RequestInfo]
         for kind in kinds:
             ours = [name for name, _ in _codec._fields(kind)]
@@ -395,7 +395,7 @@ class Protocol(unittest.TestCase):
                 number = receive()[1]
                 send(999, number, "an event that nobody knows")
                 send(32, number, "x", [5], [], "more")
-                send(33, number, 2, "m", 7, [1, 2, 3, 4, 5, 6], [])
+                send(33, number, 2, "m", 7, [1, 2, 3, 4, 5, [6], 7], [])
                 send(34, receive()[1], 99, "an error of the future")
         with folder() as directory, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(directory + "/s")

@@ -31,7 +31,7 @@ class Serving(unittest.TestCase):
         model = status["models"][0]
         self.assertEqual((model["architecture"], model["loaded"], model["chat"], model["kv_type"]), ("llama", True, False, "f16"))
         self.assertGreater(model["parameters"], 250_000)
-        self.assertEqual(model["kv_pages"], model["kv_pages_free"])
+        self.assertEqual(model["kv_pages"], model["kv_pages_free"] + model["kv_pages_cached"])
 
     def test_reference_greedy(self):
         with open(os.path.join(DATA, "reference/greedy_stories260K.json")) as file:

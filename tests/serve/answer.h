@@ -123,7 +123,11 @@ struct Rig {
     l.step_ms = 0;
     return l;
   }
-  uint32_t free() const { return engine->models().at(0).free_pages; }
+  /// Pages that no request uses.
+  uint32_t free() const {
+    const auto row = engine->models().at(0);
+    return row.free_pages + row.cached_pages;
+  }
 
   EngineLimits limits;
   std::shared_ptr<Script> script;

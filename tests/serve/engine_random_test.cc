@@ -46,11 +46,14 @@ void check(Case& c) {
   EXPECT_EQ(c.answer.tokens, expected);
 }
 
+/// Half of the prompts begin with a part of one of three texts.
 void run_many(Rig& rig, std::vector<std::unique_ptr<Case>>& cases, uint32_t seed, bool poison) {
   std::mt19937 random(seed);
   for (auto& c : cases) {
     c = std::make_unique<Case>();
-    c->prompt = prompt_of(1 + random() % 200, random());
+    if (random() % 2) c->prompt = prompt_of(random() % 150, random() % 3);
+    const auto rest = prompt_of(1 + random() % 100, random());
+    c->prompt.insert(c->prompt.end(), rest.begin(), rest.end());
     c->max_tokens = 1 + random() % 40;
     c->score = random() % 8 == 0;
     c->cancel = random() % 4 == 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/serve/step_runner.h"
+#include "shm/page_record.h"
 
 namespace ellm::serve::testing {
 
@@ -73,16 +74,42 @@ class FakeRunner : public StepRunner {
   uint32_t vocabulary() const override { return kVocabulary; }
 
  private:
-  uint64_t* slot(const model::Chunk& chunk, uint32_t position) {
-    return reinterpret_cast<uint64_t*>(kv_.payload(chunk.pages[position / shm::kPageTokens])) +
-           position % shm::kPageTokens;
+  /// A token's K are the four quarters of its hash, in f16's layout: [4 dimensions][32 tokens].
+  uint16_t* quarter(const model::Chunk& chunk, uint32_t position, uint32_t dimension) {
+    return reinterpret_cast<uint16_t*>(kv_.payload(chunk.pages[position / shm::kPageTokens])) +
+           dimension * shm::kPageTokens + position % shm::kPageTokens;
   }
+  uint64_t load(const model::Chunk& chunk, uint32_t position) {
+    uint64_t hash = 0;
+    for (uint32_t d = 0; d < 4; ++d) hash |= uint64_t{*quarter(chunk, position, d)} << (16 * d);
+    return hash;
+  }
+  void store(const model::Chunk& chunk, uint32_t position, uint64_t hash) {
+    for (uint32_t d = 0; d < 4; ++d) *quarter(chunk, position, d) = static_cast<uint16_t>(hash >> (16 * d));
+  }
+  void check_pages(std::span<const model::Chunk> chunks);
 
   shm::KvPages& kv_;
   uint32_t max_rows_, max_logits_;
   std::shared_ptr<Script> script_;
   std::vector<float> logits_;
 };
+
+/// A page that a chunk writes belongs to it alone.
+inline void FakeRunner::check_pages(std::span<const model::Chunk> chunks) {
+  enum : uint8_t { kRead = 1, kWritten = 2 };
+  std::vector<uint8_t> used(kv_.total_pages());
+  for (const model::Chunk& chunk : chunks) {
+    for (size_t i = 0; i < chunk.pages.size(); ++i) {
+      const bool written = i >= chunk.first_position / shm::kPageTokens;
+      uint8_t& mark = used[chunk.pages[i]];
+      if (mark == kWritten || (mark == kRead && written)) throw std::logic_error("a page is written and used by another");
+      mark = written ? kWritten : kRead;
+      if (written && kv_.record(chunk.pages[i]).state.load() != shm::PageState::filling)
+        throw std::logic_error("a sealed page is written");
+    }
+  }
+}
 
 inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chunks) {
   {
@@ -99,23 +126,19 @@ inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chu
   }
   if (script_->delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(script_->delay_us));
   uint32_t rows = 0, wanted = 0;
-  std::vector<bool> used(kv_.total_pages());
+  check_pages(chunks);
   logits_.clear();
   for (const model::Chunk& chunk : chunks) {
     if (chunk.tokens.empty() || chunk.logits > chunk.tokens.size()) throw std::logic_error("impossible chunk");
     const uint32_t last = chunk.first_position + static_cast<uint32_t>(chunk.tokens.size());
     if (chunk.pages.size() * shm::kPageTokens < last) throw std::logic_error("too few pages");
-    for (shm::PageId page : chunk.pages) {
-      if (used[page]) throw std::logic_error("a page stands twice in a step");
-      used[page] = true;
-    }
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
       if (chunk.tokens[i] == kPoison) throw std::runtime_error("poisoned");
       const uint32_t position = chunk.first_position + static_cast<uint32_t>(i);
-      const uint64_t before = position == 0 ? 1 : *slot(chunk, position - 1);
-      *slot(chunk, position) = mix(before, chunk.tokens[i]);
+      const uint64_t hash = mix(position == 0 ? 1 : load(chunk, position - 1), chunk.tokens[i]);
+      store(chunk, position, hash);
       if (i + chunk.logits >= chunk.tokens.size()) {
-        const auto row = logits_of(*slot(chunk, position));
+        const auto row = logits_of(hash);
         logits_.insert(logits_.end(), row.begin(), row.end());
         ++wanted;
       }
@@ -136,7 +159,7 @@ struct Fake {
     s.context = context;
     s.is_end = [](uint32_t token) { return token == kEnd; };
     shm::StoreOptions options;
-    options.geometry = {1, 1, 4, shm::KvType::f16, shm::KvType::f16};  // 256 bytes of K a page: 32 hashes
+    options.geometry = {1, 1, 4, shm::KvType::f16, shm::KvType::f16};
     options.pages = pages;
     s.kv = shm::KvPages::create(options);
     s.runner = std::make_unique<FakeRunner>(*s.kv, max_rows, max_logits, script);

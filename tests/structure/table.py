@@ -8,7 +8,7 @@ ROOMS = {
     "kernels/scalar": dict(rooms=["kernels", "kernels/lanes"], libraries=[], c_only=True),
     "kernels/avx2": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar"], libraries=["intrinsics"], c_only=True),
     "kernels/avx512": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar"], libraries=["intrinsics"], c_only=True),
-    "shm": dict(rooms=[], libraries=["interprocess", "xxhash"]),
+    "shm": dict(rooms=[], libraries=["interprocess", "intrusive", "xxhash"]),
     "client": dict(rooms=[], libraries=["msgpack", "asio"]),
     "client/c_abi": dict(rooms=["client"], libraries=[]),
     "client/examples": dict(rooms=[], libraries=["ellm"]),
@@ -31,6 +31,7 @@ ROOMS = {
 LIBRARIES = {
     "intrinsics": ["immintrin.h", "cpuid.h"],
     "interprocess": ["boost/interprocess/"],
+    "intrusive": ["boost/intrusive/"],
     "xxhash": ["xxhash.h"],
     "ellm": ["ellm.h"],
     "msgpack": ["msgpack.hpp", "msgpack/"],

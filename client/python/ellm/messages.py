@@ -68,12 +68,26 @@ class ChatMessage:
 
 
 @dataclass
+class Recomputed:
+    """Prompt tokens that were computed, by the reason (client/PROTOCOL.md). Names that C++ keeps for itself end in _."""
+    new_: int = 0
+    last_token: int = 0
+    logits_needed: int = 0
+    evicted: int = 0
+    namespace_: int = 0
+    fingerprint: int = 0
+    retokenised: int = 0
+    unsealed: int = 0
+
+
+@dataclass
 class Usage:
     prompt_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int = 0                   # that the forward pass skipped
     completion_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    recomputed: Recomputed = field(default_factory=Recomputed)
 
 
 @dataclass
@@ -110,6 +124,7 @@ class ModelInfo:
     kv_type: str = ""
     kv_pages: int = 0
     kv_pages_free: int = 0
+    kv_pages_cached: int = 0                 # hold tokens and are used by no request
 
 
 @dataclass
@@ -287,6 +302,7 @@ class StatusReply(Numbered):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     warnings: list[str] = field(default_factory=list)
+    cached_tokens: int = 0                   # of prompt_tokens
 
 
 @dataclass

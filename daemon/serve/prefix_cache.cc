@@ -1,0 +1,173 @@
+// See prefix_cache.h.
+#include "daemon/serve/prefix_cache.h"
+
+#include <algorithm>
+
+namespace ellm::serve {
+namespace {
+
+using shm::kNoPage;
+using shm::kPageTokens;
+using shm::PageId;
+
+uint32_t pages_for(uint32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
+/// The tokens of page `index`, as far as there are some.
+std::span<const uint32_t> page_tokens(const Sequence& s, uint32_t index) {
+  const size_t first = std::min<size_t>(size_t{index} * kPageTokens, s.tokens.size());
+  return std::span(s.tokens).subspan(first, std::min<size_t>(kPageTokens, s.tokens.size() - first));
+}
+
+PageId parent_of(const Sequence& s, uint32_t index) { return index == 0 ? kNoPage : s.pages[index - 1]; }
+
+/// At least the last token of a prompt is computed: its row gives the first logits.
+uint32_t may_share(const Sequence& s) { return s.prompt_tokens - 1 - s.computed; }
+
+void share(Sequence& s, uint32_t tokens) {
+  s.computed += tokens;
+  s.cached_tokens += tokens;
+  s.done.store(s.computed, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool PrefixCache::admit(Sequence& s) {
+  const uint32_t wanted = pages_for(s.kv_tokens());
+  uint32_t shared = 0, revived = 0;   // pages to share; of these, the ones that nobody uses yet
+  PageId page = kNoPage;
+  for (; !s.request.score && (shared + 1) * kPageTokens < s.prompt_tokens; ++shared) {
+    const auto hit = store_.find(page, s.name_space, page_tokens(s, shared));
+    if (hit.tokens != kPageTokens) break;
+    page = hit.page;
+    if (!store_.in_use(page)) ++revived;
+  }
+  const uint64_t sum = uint64_t{store_.used_pages()} + revived + reserved_ + (wanted - shared);
+  if (sum > store_.total_pages()) return false;
+  s.pages.reserve(wanted);
+  reserved_ += wanted;
+  s.wanted_pages = wanted;
+  if (!s.request.score) share_stored(s);
+  look_ahead(s);
+  return true;
+}
+
+/// Whole pages, at a page border.
+void PrefixCache::share_stored(Sequence& s) {
+  while (may_share(s) >= kPageTokens) {
+    const auto index = static_cast<uint32_t>(s.pages.size());
+    const auto hit = store_.find(parent_of(s, index), s.name_space, page_tokens(s, index));
+    if (hit.tokens != kPageTokens) return;
+    store_.acquire(hit.page);
+    s.pages.push_back(hit.page);
+    ++s.sealed_pages;
+    --reserved_;
+    share(s, kPageTokens);
+  }
+}
+
+/// Why what is not shared now has to be computed, as far as it is known already.
+void PrefixCache::look_ahead(Sequence& s) const {
+  PageId page = parent_of(s, s.sealed_pages);
+  uint32_t stored = s.computed;
+  for (uint32_t index = s.sealed_pages;; ++index) {
+    const auto hit = store_.find(page, s.name_space, page_tokens(s, index));
+    stored += hit.tokens;
+    if (hit.tokens != kPageTokens) break;
+    page = hit.page;
+  }
+  s.last_is_stored = stored == s.prompt_tokens;
+  if (s.request.score) s.logits_until = stored;
+  if (stored % kPageTokens != 0) return;
+  shm::PageKey key = store_.key(page);
+  uint32_t until = stored;
+  for (uint32_t index = stored / kPageTokens; until == index * kPageTokens; ++index) {
+    const auto tokens = page_tokens(s, index);
+    for (size_t n = tokens.size(); n > 0; --n) {
+      const auto gone = shm::page_key(key, s.name_space, tokens.first(n));
+      if (!store_.was_evicted(gone)) continue;
+      until += static_cast<uint32_t>(n);
+      key = gone;
+      break;
+    }
+  }
+  if (until > stored) s.evicted_until = until;
+}
+
+bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
+  if (s.request.score || s.computed != s.pages.size() * kPageTokens) return true;   // within a page
+  share_stored(s);
+  if (is_filled_by_another(s, running)) return false;
+  copy_stored(s);
+  return true;
+}
+
+/// Also notes how much of the next page another has or will have soon, where it is not worth waiting for.
+bool PrefixCache::is_filled_by_another(Sequence& s, const SequenceList& running) const {
+  const auto index = static_cast<uint32_t>(s.pages.size());
+  const auto mine = page_tokens(s, index);
+  for (const auto& other : running) {
+    if (other.get() == &s || other->ended || other->name_space != s.name_space) continue;
+    if (other->computed / kPageTokens != index) continue;
+    if (other->computed % kPageTokens == 0 && other->planned_rows == 0) continue;
+    if (parent_of(*other, index) != parent_of(s, index)) continue;
+    const auto theirs = page_tokens(*other, index);
+    const auto common =
+        static_cast<uint32_t>(std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end()).first - mine.begin());
+    if (common == kPageTokens && !other->request.score) return true;   // scores come slowly
+    s.unsealed_until = std::max(s.unsealed_until, s.computed + common);
+  }
+  return false;
+}
+
+/// The beginning of the next page, into a page of the sequence's own.
+void PrefixCache::copy_stored(Sequence& s) {
+  const auto index = static_cast<uint32_t>(s.pages.size());
+  const auto hit = store_.find(parent_of(s, index), s.name_space, page_tokens(s, index));
+  if (hit.tokens != 0) s.last_is_stored = s.computed + hit.tokens >= s.prompt_tokens;
+  const uint32_t tokens = std::min(hit.tokens, may_share(s));
+  if (tokens == 0) return;
+  store_.acquire(hit.page);   // it must not be given up for its copy
+  if (const auto page = store_.allocate()) {
+    store_.copy(hit.page, *page, tokens);
+    s.pages.push_back(*page);
+    --reserved_;
+    share(s, tokens);
+  } else {
+    s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
+  }
+  store_.release(hit.page);
+}
+
+bool PrefixCache::make_room(Sequence& s, uint32_t rows) noexcept {
+  while (s.pages.size() < pages_for(s.computed + rows)) {
+    const auto page = store_.allocate();
+    if (!page) return false;
+    s.pages.push_back(*page);
+    --reserved_;
+  }
+  return true;
+}
+
+void PrefixCache::commit(Sequence& s, uint32_t rows) noexcept {
+  s.count_computed(rows);
+  s.computed += rows;
+  s.done.store(s.computed, std::memory_order_relaxed);
+  for (; s.computed >= (s.sealed_pages + 1) * kPageTokens; ++s.sealed_pages) {
+    const uint32_t index = s.sealed_pages;
+    s.pages[index] = store_.seal(s.pages[index], parent_of(s, index), s.name_space, page_tokens(s, index));
+  }
+}
+
+void PrefixCache::leave(Sequence& s, bool keep) noexcept {
+  reserved_ -= s.wanted_pages - static_cast<uint32_t>(s.pages.size());
+  s.wanted_pages = 0;
+  const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
+  if (keep && rest != 0)
+    s.pages[index] = store_.seal(s.pages[index], parent_of(s, index), s.name_space, page_tokens(s, index).first(rest));
+  while (!s.pages.empty()) {   // the last first, so that the pages before it count as used later
+    store_.release(s.pages.back());
+    s.pages.pop_back();
+  }
+}
+
+}  // namespace ellm::serve

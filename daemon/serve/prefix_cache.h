@@ -1,0 +1,46 @@
+// What the sequences of one model share: on admission and at every page border of its prompt a sequence takes over the
+// pages that hold its next tokens already; what it computes itself is sealed for those that come after it. Also the
+// account of a model's pages. The engine thread calls everything.
+//
+// A sequence reserves the pages that its longest answer may take, less those that it shares; what the running ones use
+// and have reserved never exceeds the total. Pages that nobody uses can all be given up, so a reserved page is always to
+// be had, and who waits for room waits only for sequences that run to an end.
+//
+// Nobody waits in a circle for a page that another fills: only a sequence at a page border waits, and only for one that
+// is beyond that border or computes rows in this very step.
+#pragma once
+#include "daemon/serve/sequence.h"
+#include "shm/page_store.h"
+
+namespace ellm::serve {
+
+class PrefixCache {
+ public:
+  explicit PrefixCache(shm::KvPages& kv) : store_(kv) {}
+
+  /// Shares the stored beginning of the prompt and reserves the pages for the rest. False: no room now. Throws
+  /// std::bad_alloc, as nothing else here does, and has changed nothing then.
+  bool admit(Sequence& s);
+  /// Before rows of a prompt are planned: shares what was stored since. False: the next page is being computed by one of
+  /// `running` (their `planned_rows` so far).
+  bool advance(Sequence& s, const SequenceList& running) noexcept;
+  /// Takes the pages for the next `rows` tokens. False: the machine has no memory for them.
+  bool make_room(Sequence& s, uint32_t rows) noexcept;
+  /// `rows` tokens have been computed: counts them and seals the pages that they fill.
+  void commit(Sequence& s, uint32_t rows) noexcept;
+  /// The sequence has ended: its last page is sealed too if `keep`, and it uses nothing any more.
+  void leave(Sequence& s, bool keep) noexcept;
+
+  const shm::PageStore& pages() const { return store_; }
+
+ private:
+  void share_stored(Sequence& s);
+  void copy_stored(Sequence& s);
+  bool is_filled_by_another(Sequence& s, const SequenceList& running) const;
+  void look_ahead(Sequence& s) const;
+
+  shm::PageStore store_;
+  uint32_t reserved_ = 0;   // pages that running sequences may still take
+};
+
+}  // namespace ellm::serve

@@ -1,0 +1,21 @@
+// What a page is known by: the hash of its tokens, its namespace and the page before it, so that equal keys stand for equal
+// prefixes. A hash alone is never trusted: whoever finds a page by its key compares the tokens.
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <span>
+
+namespace ellm::shm {
+
+struct PageKey {
+  uint64_t low = 0, high = 0;   // both zero: the root, the parent of a namespace's first pages
+  auto operator<=>(const PageKey&) const = default;
+};
+
+/// XXH3-128 of (parent key, namespace, tokens), in this machine's byte order. At most kPageTokens tokens.
+PageKey page_key(const PageKey& parent, uint64_t name_space, std::span<const uint32_t> tokens);
+
+/// The namespace of what a user's requests leave behind. Those that a configuration names begin at 2^32.
+constexpr uint64_t namespace_of_uid(uint32_t uid) { return uid; }
+
+}  // namespace ellm::shm

@@ -1,0 +1,102 @@
+// Which page holds which prefix, who uses it, and which page goes when another is wanted. All of it is derived from the
+// segment's sealed records and from the sequences that run. The engine thread calls everything; nothing here allocates
+// memory after construction, so nothing but allocate() can fail.
+//
+// Sealed pages form a tree per namespace: a page's children are the pages that follow it in some text, each with other
+// tokens, none of them the beginning of another. Every page of the segment is one of
+//   free     no tokens
+//   in use   by at least one sequence: being filled, or sealed and shared. With a page all pages before it are in use.
+//   cached   sealed and used by nobody. The one used least recently among those without children goes first.
+// so free_pages() + used_pages() + cached_pages() = total_pages(), always.
+#pragma once
+#include <array>
+#include <boost/intrusive/set.hpp>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "shm/kv_pages.h"
+
+namespace ellm::shm {
+
+class PageStore {
+ public:
+  explicit PageStore(KvPages& kv);
+  ~PageStore();
+
+  uint32_t total_pages() const { return kv_.total_pages(); }
+  uint32_t free_pages() const { return kv_.free_pages(); }
+  uint32_t used_pages() const { return used_; }
+  uint32_t cached_pages() const { return total_pages() - free_pages() - used_; }
+
+  /// The sealed page behind `parent` (kNoPage: at a text's beginning) that has the most first tokens in common with
+  /// `tokens`, and how many; kNoPage and 0 where none has one.
+  struct Hit {
+    PageId page = kNoPage;
+    uint32_t tokens = 0;
+  };
+  Hit find(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const;
+
+  bool in_use(PageId page) const { return nodes_[page].uses != 0; }
+  /// One more user of a sealed page whose parent is in use.
+  void acquire(PageId page);
+  /// One user fewer. With the last one a page that is not sealed becomes free.
+  void release(PageId page);
+
+  /// A page to fill, in use by the caller. Gives up a cached page where none is free, or where there is no memory for it.
+  /// Absent when that does not help.
+  std::optional<PageId> allocate();
+  void copy(PageId from, PageId to, uint32_t tokens) { kv_.copy(from, to, tokens); }
+  /// Seals a page that the caller alone uses. Where there is a page that holds these tokens already, the caller uses that
+  /// one from now on and its own is free. Returns the page that the caller uses.
+  PageId seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens);
+
+  PageKey key(PageId page) const;   // of a sealed page; the root's for kNoPage
+  /// Whether a page with this key was given up, as far as is remembered.
+  bool was_evicted(const PageKey& key) const;
+
+ private:
+  using Hook = boost::intrusive::set_member_hook<boost::intrusive::optimize_size<true>>;
+  struct Node {
+    PageId parent = kNoPage;
+    uint32_t uses = 0, children = 0;
+    Hook by_text, by_age;
+  };
+  struct Text {   // a place in a text
+    PageId parent;
+    uint64_t name_space;
+    std::span<const uint32_t> tokens;
+  };
+  struct TextOrder {
+    const PageStore* store;
+    bool operator()(const Node& a, const Node& b) const { return less(store->text_of(a), store->text_of(b)); }
+    bool operator()(const Node& a, const Text& b) const { return less(store->text_of(a), b); }
+    bool operator()(const Text& a, const Node& b) const { return less(a, store->text_of(b)); }
+    static bool less(const Text& a, const Text& b);
+  };
+  struct AgeOrder {
+    const PageStore* store;
+    bool operator()(const Node& a, const Node& b) const;
+  };
+  template <Hook Node::*hook, class Order>
+  using Set = boost::intrusive::set<Node, boost::intrusive::member_hook<Node, Hook, hook>,
+                                    boost::intrusive::compare<Order>, boost::intrusive::constant_time_size<false>>;
+
+  PageId id_of(const Node& node) const { return static_cast<PageId>(&node - nodes_.data()); }
+  Text text_of(const Node& node) const;
+  void update_age(Node& node);
+  void drop(PageId page);
+  bool evict_one();
+
+  KvPages& kv_;
+  uint32_t used_ = 0;
+  uint64_t clock_ = 0;               // of uses
+  std::vector<Node> nodes_;          // by page
+  Set<&Node::by_text, TextOrder> by_text_;   // the sealed pages
+  Set<&Node::by_age, AgeOrder> by_age_;      // those that may be given up
+  using Bucket = std::array<uint64_t, 8>;
+  std::vector<Bucket> evicted_;      // key.low of pages given up, the latest first, by key.low mod the number of buckets
+};
+
+}  // namespace ellm::shm

@@ -1,0 +1,177 @@
+// cached = recomputed, to the bit: random sequences of requests on an engine that has seen others before, against the same
+// request on an engine that has seen none, and against a list of everything that was stored. With a real forward pass.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <random>
+
+#include "daemon/serve/engine.h"
+#include "tests/serve/answer.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/test_data.h"
+
+namespace ellm::serve::testing {
+namespace {
+
+using Tokens = std::vector<uint32_t>;
+
+constexpr uint32_t kContext = 512;
+
+class PrefixModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto data = tests::test_data();
+    if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+    model_ = tests::load_model(*data + "/models/stories260K.gguf");
+  }
+
+  std::unique_ptr<Engine> fresh_engine(shm::KvType kv_type) { return engine(20, kv_type, alone_); }
+  std::unique_ptr<Engine> engine(uint32_t pages, shm::KvType kv_type) { return engine(pages, kv_type, pool_); }
+  std::unique_ptr<Engine> engine(uint32_t pages, shm::KvType kv_type, runtime::WorkerPool& pool) {
+    EngineLimits limits;
+    limits.step_tokens = 64;
+    limits.step_ms = 0;
+    auto made = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
+    made->add_model("stories", model_, kv_type, uint64_t{pages} * shm::kPageTokens, kContext);
+    return made;
+  }
+
+  struct Outcome {
+    Tokens tokens;
+    std::vector<uint32_t> logprob_bits;
+    RequestStats stats;
+    std::optional<Finish> finish;
+  };
+  struct Pending {
+    Answer answer;
+    std::vector<uint32_t> logprob_bits;
+    RequestId id = 0;
+  };
+
+  std::unique_ptr<Pending> submit(Engine& engine, const Tokens& prompt, uint32_t max_tokens, uint64_t seed) {
+    auto pending = std::make_unique<Pending>();
+    EngineRequest request = greedy(prompt, max_tokens, pending->answer);
+    request.model = "stories";
+    request.sampling.temperature = seed % 2 ? 0.8f : 0;
+    request.sampling.seed = seed;
+    request.want_logprobs = true;
+    request.events.on_token = [mine = pending.get(), next = request.events.on_token](const model::Sampled& s) {
+      mine->logprob_bits.push_back(std::bit_cast<uint32_t>(s.logprob));
+      next(s);
+    };
+    pending->id = engine.submit(std::move(request)).id;
+    return pending;
+  }
+  Outcome outcome(Pending& pending) {
+    EXPECT_TRUE(pending.answer.wait());
+    return {pending.answer.tokens, pending.logprob_bits, pending.answer.stats, pending.answer.finish};
+  }
+  Outcome ask(Engine& engine, const Tokens& prompt, uint32_t max_tokens, uint64_t seed) {
+    return outcome(*submit(engine, prompt, max_tokens, seed));
+  }
+
+  /// A text of this conversation or a new one: shares a beginning of random length with an earlier text, most of the
+  /// time.
+  Tokens next_prompt(std::mt19937& random, const std::vector<Tokens>& texts) {
+    Tokens prompt;
+    if (!texts.empty() && random() % 5) {
+      prompt = texts[random() % texts.size()];
+      if (random() % 2) prompt.resize(random() % (prompt.size() + 1));
+      if (random() % 4 == 0) prompt.resize(prompt.size() / 32 * 32);
+    }
+    for (uint32_t more = random() % 60; more > 0; --more) prompt.push_back(3 + random() % 500);
+    prompt.resize(std::min<size_t>(prompt.size(), kContext - 64));
+    if (prompt.empty()) prompt.push_back(1);
+    return prompt;
+  }
+
+  std::shared_ptr<const model::Model> model_;
+  runtime::WorkerPool pool_{runtime::read_topology(), 2, false}, alone_{runtime::read_topology(), 1, false};
+};
+
+uint32_t common(const Tokens& a, const Tokens& b) {
+  return static_cast<uint32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+void expect_all_counted(const RequestStats& stats) {
+  EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens), stats.prompt_tokens);
+}
+
+/// One after the other, in a cache that holds everything and in one that holds a tenth: the first shares exactly the
+/// longest beginning ever stored, the second never more; the answers are the same to the bit.
+TEST_F(PrefixModel, CachedEqualsRecomputed) {
+  for (const shm::KvType kv_type : {shm::KvType::f16, shm::KvType::int8}) {
+    for (const uint32_t pages : {1500u, 16u}) {
+      std::mt19937 random(pages);
+      const auto used = engine(pages, kv_type);
+      std::vector<Tokens> texts;
+      uint64_t cached = 0, evicted = 0;
+      for (uint64_t i = 0; i < 25; ++i) {
+        const Tokens prompt = next_prompt(random, texts);
+        const uint32_t max_tokens = 1 + random() % 40;
+        const auto there = ask(*used, prompt, max_tokens, i);
+        const auto fresh = ask(*fresh_engine(kv_type), prompt, max_tokens, i);
+        ASSERT_EQ(there.tokens, fresh.tokens) << i;
+        ASSERT_EQ(there.logprob_bits, fresh.logprob_bits) << i;
+        uint32_t stored = 0;
+        for (const Tokens& text : texts) stored = std::max(stored, common(text, prompt));
+        stored = std::min<uint32_t>(stored, static_cast<uint32_t>(prompt.size()) - 1);
+        if (pages == 1500) {
+          ASSERT_EQ(there.stats.cached_tokens, stored) << i;
+        } else {
+          ASSERT_LE(there.stats.cached_tokens, stored) << i;
+          evicted += there.stats.recomputed[static_cast<size_t>(Reason::evicted)];
+        }
+        expect_all_counted(there.stats);
+        EXPECT_EQ(fresh.stats.cached_tokens, 0u);
+        cached += there.stats.cached_tokens;
+        texts.push_back(prompt);
+        texts.back().insert(texts.back().end(), there.tokens.begin(), there.tokens.end() - 1);
+      }
+      EXPECT_GT(cached, 200u);
+      if (pages == 16) {
+        EXPECT_GT(evicted, 0u);
+      }
+      const auto row = used->models().at(0);
+      EXPECT_EQ(row.free_pages + row.cached_pages, pages);
+    }
+  }
+}
+
+/// Several at once, some cancelled, in a cache that is too small for them.
+TEST_F(PrefixModel, CachedEqualsRecomputedInACrowd) {
+  std::mt19937 random(5);
+  const auto used = engine(40, shm::KvType::int8);
+  std::vector<Tokens> texts;
+  for (uint64_t round = 0; round < 12; ++round) {
+    std::vector<Tokens> prompts;
+    std::vector<std::unique_ptr<Pending>> pending;
+    for (uint64_t i = 0; i < 6; ++i) {
+      prompts.push_back(next_prompt(random, i % 2 ? prompts : texts));
+      pending.push_back(submit(*used, prompts.back(), 24, round * 6 + i));
+      if (random() % 5 == 0) used->cancel(pending.back()->id);
+    }
+    for (uint64_t i = 0; i < 6; ++i) {
+      const auto there = outcome(*pending[i]);
+      const auto fresh = ask(*fresh_engine(shm::KvType::int8), prompts[i], 24, round * 6 + i);
+      if (there.finish == Finish::cancelled) {
+        ASSERT_LE(there.tokens.size(), fresh.tokens.size());
+        ASSERT_TRUE(std::equal(there.tokens.begin(), there.tokens.end(), fresh.tokens.begin()));
+        continue;
+      }
+      ASSERT_EQ(there.tokens, fresh.tokens) << round << " " << i;
+      ASSERT_EQ(there.logprob_bits, fresh.logprob_bits) << round << " " << i;
+      expect_all_counted(there.stats);
+      texts.push_back(prompts[i]);
+      texts.back().insert(texts.back().end(), there.tokens.begin(), there.tokens.end());
+      texts.back().resize(std::min<size_t>(texts.back().size(), 400));
+    }
+  }
+  const auto row = used->models().at(0);
+  EXPECT_EQ(row.free_pages + row.cached_pages, 40u);
+}
+
+}  // namespace
+}  // namespace ellm::serve::testing
