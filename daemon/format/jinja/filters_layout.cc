@@ -1,5 +1,6 @@
 // Filters that lay text out: indent, truncate, wordwrap, center, format, xmlattr, pprint.
 #include <algorithm>
+#include <utility>
 
 #include "daemon/format/jinja/access.h"
 #include "daemon/format/jinja/builtins.h"
@@ -58,8 +59,8 @@ Value truncate(Runtime& rt, const Value& v, Arguments& args) {
 }
 
 /// The chunks of a line between which it may be broken: words, spaces, and parts of words behind hyphens.
-std::vector<std::u32string> wrap_chunks(const std::u32string& line, bool hyphens) {
-  std::vector<std::u32string> chunks;
+std::vector<std::u32string_view> wrap_chunks(std::u32string_view line, bool hyphens) {
+  std::vector<std::u32string_view> chunks;
   size_t at = 0;
   const auto letter = [&](size_t i) {
     return i < line.size() && is_word(line[i]) && !is_digit(line[i]) && line[i] != '_';
@@ -80,11 +81,12 @@ std::vector<std::u32string> wrap_chunks(const std::u32string& line, bool hyphens
   return chunks;
 }
 
-void wrap_line(const std::u32string& line, size_t width, bool break_words, bool hyphens,
-               std::vector<std::u32string>& out) {
+/// Gives the lines that `line` becomes to `put`, one after the other.
+template <typename Put>
+void wrap_line(std::u32string_view line, size_t width, bool break_words, bool hyphens, const Put& put) {
   auto chunks = wrap_chunks(line, hyphens);
   std::reverse(chunks.begin(), chunks.end());
-  const auto blank = [](const std::u32string& s) { return std::all_of(s.begin(), s.end(), is_space); };
+  const auto blank = [](std::u32string_view s) { return std::all_of(s.begin(), s.end(), is_space); };
   bool first = true;
   while (!chunks.empty()) {
     std::u32string current;
@@ -96,12 +98,12 @@ void wrap_line(const std::u32string& line, size_t width, bool break_words, bool 
       chunks.pop_back();
     }
     if (!chunks.empty() && chunks.back().size() > width) {
-      std::u32string& chunk = chunks.back();
+      std::u32string_view& chunk = chunks.back();
       if (break_words) {
         const size_t space = width > current.size() ? width - current.size() : 0;
         last_chunk = current.size();
         current += chunk.substr(0, space);
-        chunk.erase(0, space);
+        chunk.remove_prefix(space);
       } else if (current.empty()) {
         last_chunk = 0;
         current = chunk;
@@ -110,7 +112,7 @@ void wrap_line(const std::u32string& line, size_t width, bool break_words, bool 
     }
     if (!current.empty() && blank(current.substr(last_chunk))) current.resize(last_chunk);
     if (current.empty()) continue;
-    out.push_back(std::move(current));
+    put(current);
     first = false;
   }
 }
@@ -128,13 +130,12 @@ Value wordwrap(Runtime& rt, const Value& v, Arguments& args) {
   for (const std::string_view line : lines_of(rt, text, false)) {
     if (!first_line) out += with;
     first_line = false;
-    std::vector<std::u32string> wrapped;
-    wrap_line(to_points(line), static_cast<size_t>(width), break_words, hyphens, wrapped);
-    for (size_t i = 0; i < wrapped.size(); ++i) {
-      if (i != 0) out += with;
-      out += to_utf8(wrapped[i]);
+    bool first_part = true;
+    wrap_line(to_points(line), static_cast<size_t>(width), break_words, hyphens, [&](const std::u32string& part) {
+      if (!std::exchange(first_part, false)) out += with;
+      out += to_utf8(part);
       rt.check_text(out.size());
-    }
+    });
   }
   return rt.text(std::move(out));
 }

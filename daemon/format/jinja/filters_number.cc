@@ -92,6 +92,7 @@ Value int_filter(Runtime& rt, const Value& v, Arguments& args) {
   if (v.is_integral()) return Value::integer(v.as_integer());
   if (v.kind() == Kind::real) return std::isnan(v.as_real()) ? otherwise : truncated(rt, v.as_real());
   if (!v.is_string()) return otherwise;
+  rt.spend_characters(v.text().size());
   const auto integer = parse_integer(rt, v.text(), args.has(1) ? integer_argument(rt, "int", args[1]) : 10);
   if (integer) return Value::integer(*integer);
   const auto real = parse_real(v.text());
@@ -103,6 +104,7 @@ Value float_filter(Runtime& rt, const Value& v, Arguments& args) {
   if (v.is_undefined()) rt.fail_undefined(v);
   if (v.is_number()) return Value::real(v.as_real());
   if (!v.is_string()) return otherwise;
+  rt.spend_characters(v.text().size());
   const auto real = parse_real(v.text());
   return real ? Value::real(*real) : otherwise;
 }

@@ -141,16 +141,18 @@ Value title_cased(Runtime& rt, const Value& self, Arguments&) {
 
 Value ascii_only(Runtime&, const Value& self, Arguments&) { return Value::boolean(self.str()->ascii()); }
 
-Value printable(Runtime&, const Value& self, Arguments&) {
+Value printable(Runtime& rt, const Value& self, Arguments&) {
   const std::string_view text = self.text();
+  rt.spend_characters(text.size());
   for (size_t at = 0; at < text.size();) {
     if (!is_printable(next_point(text, at))) return Value::boolean(false);
   }
   return Value::boolean(true);
 }
 
-Value identifier(Runtime&, const Value& self, Arguments&) {
+Value identifier(Runtime& rt, const Value& self, Arguments&) {
   const std::string_view text = self.text();
+  rt.spend_characters(text.size());
   for (size_t at = 0; at < text.size();) {
     const bool first = at == 0;
     const char32_t c = next_point(text, at);
