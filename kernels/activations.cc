@@ -8,7 +8,7 @@ namespace {
 
 // Where each array begins; every one at a multiple of 64 bytes.
 struct Layout {
-  size_t q, scale, scaled_sum, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32, end;
+  size_t q, scale, scaled_sum, scaled_halves, half_sums, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32, end;
 };
 
 Layout layout(uint32_t rows, uint32_t cols) {
@@ -19,7 +19,9 @@ Layout layout(uint32_t rows, uint32_t cols) {
   l.q = 0;
   l.scale = round_up(values, 64);
   l.scaled_sum = l.scale + scales;
-  l.minus_sum8 = l.scaled_sum + scales;
+  l.scaled_halves = l.scaled_sum + scales;
+  l.half_sums = l.scaled_halves + round_up(size_t{rows} * shape.blocks() * 8, 64);
+  l.minus_sum8 = l.half_sums + scales;
   l.minus_sum16 = l.minus_sum8 + scales;
   l.minus_sum128 = l.minus_sum16 + scales;
   l.minus_halves32 = l.minus_sum128 + scales;
@@ -41,6 +43,8 @@ Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
   a.q = reinterpret_cast<int8_t*>(base + l.q);
   a.scale = reinterpret_cast<float*>(base + l.scale);
   a.scaled_sum = reinterpret_cast<float*>(base + l.scaled_sum);
+  a.scaled_halves = reinterpret_cast<float*>(base + l.scaled_halves);
+  a.half_sums = reinterpret_cast<int16_t*>(base + l.half_sums);
   a.minus_sum8 = reinterpret_cast<int32_t*>(base + l.minus_sum8);
   a.minus_sum16 = reinterpret_cast<int32_t*>(base + l.minus_sum16);
   a.minus_sum128 = reinterpret_cast<int32_t*>(base + l.minus_sum128);

@@ -3,7 +3,7 @@
 //
 // Rows are cut into tiles of 16, and what is left into 8, 4, 2, 1 (13 rows: 8 + 4 + 1). In a tile of w rows:
 //   values:      [block of 32 columns][w rows][32]   int8 (quantised) or f32
-//   scale, sums: [block of 32 columns][w rows]; minus_halves32: [block of 32 columns][w rows][2]
+//   scale, sums: [block of 32 columns][w rows]; the sums of halves: [block of 32 columns][w rows][2]
 // The tile that starts at row r lies at r * padded_cols values and r * blocks scales.
 #pragma once
 #include <cstddef>
@@ -37,10 +37,12 @@ struct Activations {
   int8_t* q = nullptr;                // -127…127
   float* scale = nullptr;             // about max|x| / 127 of the block (fitted, HACKING.md), 0 for a block of zeros
   float* scaled_sum = nullptr;        // scale * (sum of the block's q)
+  float* scaled_halves = nullptr;     // the same of columns 0 … 15 and 16 … 31 (Q2_K's minima)
+  int16_t* half_sums = nullptr;       // sums of q of columns 0 … 15 and 16 … 31 (Q3_K's offset)
   // What a weight's offset adds to the integer dot product: minus the sum of the block's q, times the offset.
   int32_t* minus_sum8 = nullptr;      // Q4_0
-  int32_t* minus_sum16 = nullptr;     // Q5_0
-  int32_t* minus_sum128 = nullptr;    // Q8_0, whose panels hold the weights plus 128
+  int32_t* minus_sum16 = nullptr;     // Q5_0, MXFP4
+  int32_t* minus_sum128 = nullptr;    // Q8_0, whose panels hold the weights plus 128; IQ4's codebook
   int32_t* minus_halves32 = nullptr;  // Q6_K: of the block's columns 0 … 15 and 16 … 31
   float* f32 = nullptr;               // the values themselves, zero-padded
 

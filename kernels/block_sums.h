@@ -16,6 +16,10 @@ static inline __attribute__((always_inline, unused)) void store_sums(const Activ
   const int32_t sum = low + high;
   x.scale[i] = scale;
   x.scaled_sum[i] = scale * static_cast<float>(sum);
+  x.scaled_halves[2 * i] = scale * static_cast<float>(low);
+  x.scaled_halves[2 * i + 1] = scale * static_cast<float>(high);
+  x.half_sums[2 * i] = static_cast<int16_t>(low);
+  x.half_sums[2 * i + 1] = static_cast<int16_t>(high);
   x.minus_sum8[i] = sum * -8;
   x.minus_sum16[i] = sum * -16;
   x.minus_sum128[i] = sum * -128;

@@ -9,8 +9,6 @@
 namespace ellm::kernels {
 namespace {
 
-constexpr uint32_t kNibbles = 0x0f0f0f0f;
-
 template <class T>
 T load(const std::byte* p) {
   T v;
@@ -30,81 +28,6 @@ float float_of(uint32_t u) {
   float f;
   memcpy(&f, &u, sizeof f);
   return f;
-}
-
-/// 16 bytes of nibbles: columns 0…15 low, 16…31 high.
-void split_nibbles(const std::byte* qs, uint32_t* code) {
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t v = load<uint32_t>(qs + 4 * j);
-    code[j] = v & kNibbles;
-    code[j + 4] = v >> 4 & kNibbles;
-  }
-}
-
-/// Bit c of qh becomes bit 4 of column c's code.
-void add_fifth_bits(uint32_t qh, uint32_t* code) {
-  for (int g = 0; g < 8; ++g) {
-    const uint32_t b = qh >> (4 * g) & 15;
-    code[g] |= ((b & 1) | (b & 2) << 7 | (b & 4) << 14 | (b & 8) << 21) << 4;
-  }
-}
-
-/// Q4_K's block j of 8: 6-bit scale and minimum out of 12 bytes.
-void unpack_q4_k_scales(const std::byte* p, size_t j, uint8_t* sc) {
-  const auto at = [p](size_t i) { return std::to_integer<uint8_t>(p[i]); };
-  if (j < 4) {
-    sc[0] = at(j) & 63;
-    sc[1] = at(j + 4) & 63;
-  } else {
-    sc[0] = static_cast<uint8_t>((at(j + 4) & 15) | (at(j - 4) >> 6) << 4);
-    sc[1] = static_cast<uint8_t>((at(j + 4) >> 4) | (at(j) >> 6) << 4);
-  }
-}
-
-LaneBlock read_q4_k(const std::byte* super, size_t j) {
-  LaneBlock b{};
-  b.d = load<uint16_t>(super);
-  b.m = load<uint16_t>(super + 2);
-  unpack_q4_k_scales(super + 4, j, b.sc);
-  for (int g = 0; g < 8; ++g) {
-    b.code[g] = load<uint32_t>(super + 16 + j / 2 * 32 + 4 * g) >> (j % 2 * 4) & kNibbles;
-  }
-  return b;
-}
-
-LaneBlock read_q6_k(const std::byte* super, size_t j) {
-  const std::byte* ql = super + j / 4 * 64 + j % 2 * 32;
-  const std::byte* qh = super + 128 + j / 4 * 32;
-  LaneBlock b{};
-  b.d = load<uint16_t>(super + 208);
-  memcpy(b.sc, super + 192 + 2 * j, 2);
-  for (int g = 0; g < 8; ++g) {
-    const uint32_t low = load<uint32_t>(ql + 4 * g) >> (j % 4 / 2 * 4) & kNibbles;
-    const uint32_t high = load<uint32_t>(qh + 4 * g) >> (2 * (j % 4)) & 0x03030303;
-    b.code[g] = low | high << 4;
-  }
-  return b;
-}
-
-LaneBlock read_simple(WeightType type, const std::byte* p) {
-  LaneBlock b{};
-  b.d = load<uint16_t>(p);
-  p += 2;
-  if (type == WeightType::q8_0) {
-    for (int g = 0; g < 8; ++g) b.code[g] = load<uint32_t>(p + 4 * g) ^ 0x80808080;
-    return b;
-  }
-  if (type == WeightType::q4_1 || type == WeightType::q5_1) {
-    b.m = load<uint16_t>(p);
-    p += 2;
-  }
-  if (type == WeightType::q5_0 || type == WeightType::q5_1) {
-    split_nibbles(p + 4, b.code);
-    add_fifth_bits(load<uint32_t>(p), b.code);
-  } else {
-    split_nibbles(p, b.code);
-  }
-  return b;
 }
 
 /// `x` towards zero, within 0…top; NaN gives 0.
@@ -179,8 +102,14 @@ BlockShape block_shape(WeightType type) noexcept {
     case WeightType::q5_0: return {"Q5_0", 32, 22};
     case WeightType::q5_1: return {"Q5_1", 32, 24};
     case WeightType::q8_0: return {"Q8_0", 32, 34};
+    case WeightType::q2_k: return {"Q2_K", 256, 84};
+    case WeightType::q3_k: return {"Q3_K", 256, 110};
     case WeightType::q4_k: return {"Q4_K", 256, 144};
+    case WeightType::q5_k: return {"Q5_K", 256, 176};
     case WeightType::q6_k: return {"Q6_K", 256, 210};
+    case WeightType::iq4_nl: return {"IQ4_NL", 32, 18};
+    case WeightType::iq4_xs: return {"IQ4_XS", 256, 136};
+    case WeightType::mxfp4: return {"MXFP4", 32, 17};
   }
   return {"?", 1, 0};
 }
@@ -213,33 +142,30 @@ uint16_t f32_to_bf16(float f) noexcept {
   return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-LaneBlock read_gguf(WeightType type, const std::byte* row, size_t block) noexcept {
-  const BlockShape shape = block_shape(type);
-  if (shape.weights == 32) return read_simple(type, row + block * shape.bytes);
-  const std::byte* super = row + block / 8 * shape.bytes;
-  return type == WeightType::q4_k ? read_q4_k(super, block % 8) : read_q6_k(super, block % 8);
-}
-
 LaneScales lane_scales(WeightType type, const LaneBlock& b) noexcept {
   const float d = f16_to_f32(b.d), m = f16_to_f32(b.m);
-  if (type == WeightType::q4_k) {
-    const float scaled = d * static_cast<float>(b.sc[0]);
-    return {{scaled, scaled}, -(m * static_cast<float>(b.sc[1]))};
+  const auto scaled = [d](int sc) { return d * static_cast<float>(sc); };
+  const auto minimum = [m](int sc) { return -(m * static_cast<float>(sc)); };
+  const int signed_sc[2] = {static_cast<int8_t>(b.sc[0]), static_cast<int8_t>(b.sc[1])};
+  switch (type) {
+    case WeightType::q2_k:
+      return {{scaled(b.sc[0] & 15), scaled(b.sc[1] & 15)}, {minimum(b.sc[0] >> 4), minimum(b.sc[1] >> 4)}};
+    case WeightType::q3_k: return {{-d * static_cast<float>(-signed_sc[0]), -d * static_cast<float>(-signed_sc[1])}, {}};
+    case WeightType::q4_k:
+    case WeightType::q5_k: return {{scaled(b.sc[0]), scaled(b.sc[0])}, {minimum(b.sc[1]), minimum(b.sc[1])}};
+    case WeightType::q6_k: return {{scaled(signed_sc[0]), scaled(signed_sc[1])}, {}};
+    case WeightType::iq4_xs: return {{scaled(signed_sc[0]), scaled(signed_sc[0])}, {}};
+    case WeightType::mxfp4: return {{bf16_to_f32(b.d), bf16_to_f32(b.d)}, {}};
+    default: return {{d, d}, {m, m}};
   }
-  if (type == WeightType::q6_k) {
-    const auto scale = [&](int half) { return d * static_cast<float>(static_cast<int8_t>(b.sc[half])); };
-    return {{scale(0), scale(1)}, 0};
-  }
-  return {{d, d}, m};
 }
 
 void expand(WeightType type, const LaneBlock& b, float* dst) noexcept {
   const QuantLayout layout = quant_layout(type);
   const LaneScales s = lane_scales(type, b);
   for (int c = 0; c < 32; ++c) {
-    const int q = static_cast<int>(b.code[c / 4] >> (c % 4 * 8) & 255) - layout.offset();
-    const float product = s.d[c / 16] * static_cast<float>(q);
-    dst[c] = layout.has_minimum ? product + s.m : product;
+    const float product = s.d[c / 16] * static_cast<float>(layout.weight(b.code[c / 4] >> (c % 4 * 8) & 255));
+    dst[c] = layout.has_minimum ? product + s.m[c / 16] : product;
   }
 }
 
@@ -275,7 +201,7 @@ bool quantize(WeightType type, const float* src, size_t n, std::byte* dst) noexc
       default: return false;
     }
   }
-  return type != WeightType::q4_k && type != WeightType::q6_k;
+  return true;
 }
 
 }  // namespace ellm::kernels

@@ -10,21 +10,25 @@
 namespace ellm::kernels {
 namespace {
 
-constexpr uint32_t kNibbles = 0x0f0f0f0f, kBits = 0x01010101, kPairs = 0x03030303;
-
 /// Where a block stands in its panel.
 struct Place {
-  size_t header, scales, low, high;
+  size_t header, scales, planes;
 };
 Place place_of(const QuantLayout& l, size_t block) {
   const size_t super = block / l.blocks * (l.header + size_t{l.blocks} * l.block());
   Place p;
   p.header = super;
   p.scales = super + l.header + block % l.blocks * l.block();
-  p.low = p.scales + l.scales;
-  p.high = p.low + l.low;
+  p.planes = p.scales + l.scales;
   return p;
 }
+
+/// Offset of scale byte i of a lane: planar, or side by side where both count into one dot product.
+size_t scale_byte(const QuantLayout& l, uint32_t lane, size_t i) {
+  return l.halves_in_dot ? 2 * lane + i : kPanelRows * i + lane;
+}
+/// Scale bytes per row and block of a K-quant.
+size_t scale_bytes(const QuantLayout& l) { return l.scales / kPanelRows; }
 
 uint32_t word(const std::byte* p, uint32_t lane) {
   uint32_t v;
@@ -33,39 +37,38 @@ uint32_t word(const std::byte* p, uint32_t lane) {
 }
 void set_word(std::byte* p, uint32_t lane, uint32_t v) { memcpy(p + 4 * lane, &v, 4); }
 
-void write_planes(const QuantLayout& l, std::byte* low, std::byte* high, uint32_t lane, const uint32_t* code) {
-  if (l.low == 512) {
-    for (int g = 0; g < 8; ++g) set_word(low + 64 * g, lane, code[g]);
-    return;
-  }
-  for (int j = 0; j < 4; ++j) set_word(low + 64 * j, lane, (code[j] & kNibbles) | (code[j + 4] & kNibbles) << 4);
-  if (l.high == 64) {
-    uint32_t bits = 0;
-    for (int g = 0; g < 8; ++g) bits |= (code[g] >> 4 & kBits) << g;
-    set_word(high, lane, bits);
-  } else if (l.high == 128) {
-    for (int v = 0; v < 2; ++v) {
-      uint32_t pairs = 0;
-      for (int k = 0; k < 4; ++k) pairs |= (code[4 * v + k] >> 4 & kPairs) << (2 * k);
-      set_word(high + 64 * v, lane, pairs);
+/// The lowest `bits` of each byte.
+constexpr uint32_t bytes_of_bits(int bits) { return 0x01010101u * ((1u << bits) - 1); }
+
+/// plane_pieces of all code widths that occur.
+struct PieceTable {
+  PlanePieces of[9][8] = {};
+  constexpr PieceTable() {
+    for (int bits = 2; bits <= 8; ++bits) {
+      for (int g = 0; g < 8 && bits != 7; ++g) of[bits][g] = plane_pieces(bits, g);
     }
   }
-}
+};
+constexpr PieceTable kPieces;
 
-void read_planes(const QuantLayout& l, const std::byte* low, const std::byte* high, uint32_t lane, uint32_t* code) {
-  if (l.low == 512) {
-    for (int g = 0; g < 8; ++g) code[g] = word(low + 64 * g, lane);
-    return;
+void write_planes(std::byte* planes, int bits, uint32_t lane, const uint32_t* code) {
+  uint32_t vectors[8] = {};
+  for (int g = 0; g < 8; ++g) {
+    const PlanePieces& p = kPieces.of[bits][g];
+    for (int i = 0; i < p.count; ++i) {
+      const PlanePiece& piece = p.piece[i];
+      vectors[piece.vector] |= (code[g] >> piece.to & bytes_of_bits(piece.width)) << piece.bit;
+    }
   }
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t v = word(low + 64 * j, lane);
-    code[j] = v & kNibbles;
-    code[j + 4] = v >> 4 & kNibbles;
-  }
-  if (l.high == 64) {
-    for (int g = 0; g < 8; ++g) code[g] |= (word(high, lane) >> g & kBits) << 4;
-  } else if (l.high == 128) {
-    for (int g = 0; g < 8; ++g) code[g] |= (word(high + 64 * (g / 4), lane) >> (2 * (g % 4)) & kPairs) << 4;
+  for (int v = 0; v < bits; ++v) set_word(planes + 64 * v, lane, vectors[v]);
+}
+void read_planes(const std::byte* planes, int bits, uint32_t lane, uint32_t* code) {
+  for (int g = 0; g < 8; ++g) {
+    const PlanePieces& p = kPieces.of[bits][g];
+    for (int i = 0; i < p.count; ++i) {
+      const PlanePiece& piece = p.piece[i];
+      code[g] |= (word(planes + 64 * piece.vector, lane) >> piece.bit & bytes_of_bits(piece.width)) << piece.to;
+    }
   }
 }
 
@@ -94,10 +97,9 @@ LaneBlock read_lane(WeightType type, const std::byte* panel, size_t block, uint3
   memcpy(&b.d, d + 2 * lane, 2);
   if (l.has_minimum) memcpy(&b.m, d + 32 + 2 * lane, 2);
   if (k_quant) {
-    memcpy(&b.sc[0], panel + at.scales + lane, 1);
-    memcpy(&b.sc[1], panel + at.scales + 16 + lane, 1);
+    for (size_t i = 0; i < scale_bytes(l); ++i) memcpy(&b.sc[i], panel + at.scales + scale_byte(l, lane, i), 1);
   }
-  read_planes(l, panel + at.low, panel + at.high, lane, b.code);
+  read_planes(panel + at.planes, l.bits, lane, b.code);
   return b;
 }
 
@@ -109,10 +111,9 @@ void write_lane(WeightType type, std::byte* panel, size_t block, uint32_t lane, 
   memcpy(d + 2 * lane, &b.d, 2);
   if (l.has_minimum) memcpy(d + 32 + 2 * lane, &b.m, 2);
   if (k_quant) {
-    memcpy(panel + at.scales + lane, &b.sc[0], 1);
-    memcpy(panel + at.scales + 16 + lane, &b.sc[1], 1);
+    for (size_t i = 0; i < scale_bytes(l); ++i) memcpy(panel + at.scales + scale_byte(l, lane, i), &b.sc[i], 1);
   }
-  write_planes(l, panel + at.low, panel + at.high, lane, b.code);
+  write_planes(panel + at.planes, l.bits, lane, b.code);
 }
 
 size_t panel_bytes(WeightType type, uint32_t cols) noexcept {

@@ -188,8 +188,7 @@ void pack(benchmark::State& state, const KernelSet* set, uint32_t cols) {
 }
 
 void register_level(const KernelSet* set) {
-  for (WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q5_0, WeightType::q5_1,
-                          WeightType::q4_k, WeightType::q6_k, WeightType::f16, WeightType::bf16, WeightType::f32}) {
+  for (WeightType type : kWeightTypes) {
     const BlockShape shape = block_shape(type);
     const std::string name = std::string(set->name) + "/" + shape.name + "/";
     for (uint32_t cols : {1536u, 896u, 576u}) {

@@ -153,10 +153,8 @@ void read_names(const Gguf& file, ModelConfig& config) {
 }  // namespace
 
 std::optional<WeightType> weight_type(const format::TensorType& type) {
-  switch (const auto known = static_cast<WeightType>(type.id)) {
-    case WeightType::f32: case WeightType::f16: case WeightType::bf16: case WeightType::q4_0: case WeightType::q4_1:
-    case WeightType::q5_0: case WeightType::q5_1: case WeightType::q8_0: case WeightType::q4_k: case WeightType::q6_k:
-      return known;
+  for (const WeightType known : kernels::kWeightTypes) {
+    if (static_cast<uint32_t>(known) == type.id) return known;
   }
   return std::nullopt;
 }

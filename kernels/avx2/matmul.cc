@@ -17,6 +17,10 @@ ELLM_INLINE __m256i load(Bytes p) { return _mm256_loadu_si256(reinterpret_cast<c
 ELLM_INLINE __m256 load_halves(Bytes p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+ELLM_INLINE __m256 load_brain(Bytes p) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
 ELLM_INLINE __m256 load_u8(Bytes p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -30,23 +34,44 @@ ELLM_INLINE __m256i four(const int8_t* q) {
   return _mm256_set1_epi32(v);
 }
 
-/// Codes of column group g of a block, of the 8 rows whose bytes begin at low and high.
-template <WeightType type, int g>
-ELLM_INLINE __m256i group(Bytes low, Bytes high) {
+/// Types of 8-bit weights: they multiply as magnitudes, with the sign moved to the activation.
+constexpr bool has_signs(WeightType type) { return quant_layout(type).offset == 128; }
+
+/// The weights of a codebook, unsigned by their offset where they do not multiply as magnitudes.
+template <WeightType type>
+ELLM_INLINE __m256i codebook() {
   constexpr QuantLayout l = quant_layout(type);
-  if constexpr (l.low == 512) return load(low + 64 * g);
-  const __m256i plane = load(low + 64 * (g % 4));
-  const __m256i code = _mm256_and_si256(g < 4 ? plane : _mm256_srli_epi16(plane, 4), _mm256_set1_epi8(15));
-  if constexpr (l.high == 0) return code;
-  // Bring bit g (or bits 2k, 2k + 1) to bit 4; a 16-bit shift carries foreign bits into other places only.
-  constexpr bool pairs = l.high == 128;
-  constexpr int from = pairs ? g % 4 * 2 : g;
-  const __m256i bits = load(high + (pairs ? g / 4 * 64 : 0));
-  const __m256i there = from < 4 ? _mm256_slli_epi16(bits, (4 - from) & 15) : _mm256_srli_epi16(bits, (from - 4) & 15);
-  return _mm256_or_si256(code, _mm256_and_si256(there, _mm256_set1_epi8(pairs ? 0x30 : 0x10)));
+  const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(l.codebook));
+  const int offset = has_signs(type) ? 0 : l.offset;
+  return _mm256_add_epi8(_mm256_broadcastsi128_si256(values), _mm256_set1_epi8(static_cast<char>(offset)));
 }
 
-/// Four column groups of a panel's block, [half of the rows][group]: unsigned codes. Q8_0: magnitudes, with the signed
+/// Pieces [0, n) of the codes of column group g of a block, of the 8 rows whose bytes begin at `planes`. A 16-bit shift
+/// carries foreign bits into other places only.
+template <int bits, int g, int n>
+ELLM_INLINE __m256i pieces(Bytes planes) {
+  constexpr PlanePiece p = plane_pieces(bits, g).piece[n - 1];
+  constexpr int up = p.to - p.bit, mask = ((1 << p.width) - 1) << p.to;
+  __m256i v = load(planes + 64 * p.vector);
+  if constexpr (up > 0) v = _mm256_slli_epi16(v, up);
+  if constexpr (up < 0) v = _mm256_srli_epi16(v, -up);
+  if constexpr (p.width == 8) return v;
+  v = _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(mask)));
+  if constexpr (n > 1) v = _mm256_or_si256(v, pieces<bits, g, n - 1>(planes));
+  return v;
+}
+
+/// Codes of column group g of a block, what the codebook has for them, or the signed weights of 8 bits.
+template <WeightType type, int g>
+ELLM_INLINE __m256i group(Bytes planes) {
+  constexpr QuantLayout l = quant_layout(type);
+  const __m256i code = pieces<l.bits, g, plane_pieces(l.bits, g).count>(planes);
+  if constexpr (l.codebook != nullptr) return _mm256_shuffle_epi8(codebook<type>(), code);
+  if constexpr (l.bits == 8) return _mm256_xor_si256(code, _mm256_set1_epi8(-128));
+  return code;
+}
+
+/// Four column groups of a panel's block, [half of the rows][group]: unsigned codes, or magnitudes with the signed
 /// weights beside them.
 struct Weights {
   __m256i code[2][4];
@@ -54,29 +79,30 @@ struct Weights {
 };
 
 template <WeightType type, int first, int... G>
-ELLM_INLINE void unpack(Bytes low, uint32_t half, Weights& w, std::integer_sequence<int, G...>) {
-  low += 32 * half;
-  if constexpr (type == WeightType::q8_0) {
-    ((w.sign[half][G] = _mm256_xor_si256(load(low + 64 * (first + G)), _mm256_set1_epi8(-128))), ...);
+ELLM_INLINE void unpack(Bytes planes, uint32_t half, Weights& w, std::integer_sequence<int, G...>) {
+  ((w.code[half][G] = group<type, first + G>(planes + 32 * half)), ...);
+  if constexpr (has_signs(type)) {
+    ((w.sign[half][G] = w.code[half][G]), ...);
     ((w.code[half][G] = _mm256_abs_epi8(w.sign[half][G])), ...);   // up to 128, unsigned
-  } else {
-    ((w.code[half][G] = group<type, first + G>(low, low + quant_layout(type).low)), ...);
   }
 }
 
+constexpr int largest_code(WeightType type) {
+  const QuantLayout l = quant_layout(type);
+  if (has_signs(type)) return 128;
+  return type == WeightType::mxfp4 ? 12 + l.offset : (1 << l.bits) - 1;
+}
 /// How many maddubs results (pairs of products with |q| <= 127) may be added in 16 bits: n * 2 * 127 * code < 32768.
 constexpr int sums_in_16_bits(WeightType type) {
-  switch (quant_layout(type).high) {
-    case 0: return quant_layout(type).low == 512 ? 1 : 8;
-    case 64: return 4;
-    default: return 2;
-  }
+  int n = 8;
+  while (n * 2 * 127 * largest_code(type) >= 32768) n /= 2;
+  return n;
 }
 
 /// The dot products of groups [first, first + n) with a token's activations x, as 16-bit pairs; n fits 16 bits.
 template <WeightType type, int first, int n>
 ELLM_INLINE __m256i dot16(const __m256i* code, const __m256i* sign, const __m256i* x) {
-  const __m256i q = type == WeightType::q8_0 ? _mm256_sign_epi8(x[first], sign[first]) : x[first];
+  const __m256i q = has_signs(type) ? _mm256_sign_epi8(x[first], sign[first]) : x[first];
   const __m256i sum = _mm256_maddubs_epi16(code[first], q);
   if constexpr (n > 1) return _mm256_add_epi16(sum, dot16<type, first + 1, n - 1>(code, sign, x));
   return sum;
@@ -90,9 +116,11 @@ ELLM_INLINE __m256i dot32(const __m256i* code, const __m256i* sign, const __m256
   return sum;
 }
 
-/// Weight scales of 8 rows of a block: of columns 0…15 and 16…31 (equal but for Q6_K), and the minimum.
+/// Weight scales of 8 rows of a block: of columns 0…15 and 16…31 (equal but for Q6_K), and the minima (equal but for
+/// Q2_K). Q2_K and Q3_K have integer scales: 16-bit pairs of both halves, and each half's twice.
 struct Scales {
-  __m256 d[2], m;
+  __m256 d[2], m[2];
+  __m256i pairs, half[2];
 };
 /// Of a super-block: d and -dmin.
 struct Header {
@@ -102,22 +130,46 @@ template <WeightType type>
 ELLM_INLINE Header header_of(Bytes header, uint32_t half) {
   Header h{_mm256_setzero_ps(), _mm256_setzero_ps()};
   if constexpr (quant_layout(type).header != 0) h.d = load_halves(header + 16 * half);
-  if constexpr (type == WeightType::q4_k) h.m = _mm256_xor_ps(load_halves(header + 32 + 16 * half), _mm256_set1_ps(-0.0f));
+  if constexpr (quant_layout(type).header == 64) {
+    h.m = _mm256_xor_ps(load_halves(header + 32 + 16 * half), _mm256_set1_ps(-0.0f));
+  }
   return h;
+}
+template <WeightType type>
+ELLM_INLINE void integer_scales(const Header& header, Bytes block, Scales& s) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block));
+  s.d[0] = s.d[1] = header.d;
+  if constexpr (type == WeightType::q2_k) {
+    const __m256i both = _mm256_cvtepu8_epi16(bytes), minima = _mm256_srli_epi16(both, 4);
+    s.pairs = _mm256_and_si256(both, _mm256_set1_epi16(15));
+    s.m[0] = _mm256_mul_ps(header.m, _mm256_cvtepi32_ps(_mm256_and_si256(minima, _mm256_set1_epi32(15))));
+    s.m[1] = _mm256_mul_ps(header.m, _mm256_cvtepi32_ps(_mm256_srli_epi32(minima, 16)));
+  } else {
+    s.pairs = _mm256_cvtepi8_epi16(bytes);
+  }
+  s.half[0] = _mm256_blend_epi16(s.pairs, _mm256_slli_epi32(s.pairs, 16), 0xaa);
+  s.half[1] = _mm256_blend_epi16(_mm256_srli_epi32(s.pairs, 16), s.pairs, 0xaa);
 }
 template <WeightType type>
 ELLM_INLINE Scales scales_of(const Header& header, Bytes block, uint32_t half) {
   Scales s;
-  s.m = _mm256_setzero_ps();
-  if constexpr (type == WeightType::q4_k) {
+  s.m[0] = s.m[1] = _mm256_setzero_ps();
+  s.pairs = s.half[0] = s.half[1] = _mm256_setzero_si256();
+  if constexpr (quant_layout(type).halves_in_dot) {
+    integer_scales<type>(header, block + 16 * half, s);
+  } else if constexpr (type == WeightType::q4_k || type == WeightType::q5_k) {
     s.d[0] = s.d[1] = _mm256_mul_ps(header.d, load_u8(block + 8 * half));
-    s.m = _mm256_mul_ps(header.m, load_u8(block + 16 + 8 * half));
+    s.m[0] = s.m[1] = _mm256_mul_ps(header.m, load_u8(block + 16 + 8 * half));
   } else if constexpr (type == WeightType::q6_k) {
     s.d[0] = _mm256_mul_ps(header.d, load_i8(block + 8 * half));
     s.d[1] = _mm256_mul_ps(header.d, load_i8(block + 16 + 8 * half));
+  } else if constexpr (type == WeightType::iq4_xs) {
+    s.d[0] = s.d[1] = _mm256_mul_ps(header.d, load_i8(block + 8 * half));
+  } else if constexpr (type == WeightType::mxfp4) {
+    s.d[0] = s.d[1] = load_brain(block + 16 * half);
   } else {
     s.d[0] = s.d[1] = load_halves(block + 16 * half);
-    if constexpr (quant_layout(type).has_minimum) s.m = load_halves(block + 32 + 16 * half);
+    if constexpr (quant_layout(type).has_minimum) s.m[0] = s.m[1] = load_halves(block + 32 + 16 * half);
   }
   return s;
 }
@@ -129,13 +181,20 @@ struct Sums {
   __m256i first[T][2];
 };
 
+/// Q3_K's offset of a block: four times the sum of q, each half's times its scale.
+ELLM_INLINE __m256i scaled_offset(const Scales& s, const int16_t* half_sums) {
+  int32_t sums;
+  memcpy(&sums, half_sums, 4);
+  return _mm256_madd_epi16(_mm256_slli_epi16(s.pairs, 2), _mm256_set1_epi32(sums));
+}
+
 /// Columns 16 * part … 16 * part + 15 of a block times T tokens. Both halves of the rows share the loads of a token's
 /// activations. Q6_K's scales end here; the other types' first part is kept (in 16 bits, if all fits) for the second.
 template <WeightType type, uint32_t T, int part>
 ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
   constexpr QuantLayout l = quant_layout(type);
-  constexpr bool whole = sums_in_16_bits(type) == 8, ends = type == WeightType::q6_k || part == 1;
-  constexpr bool offset = l.offset() != 0 && type != WeightType::q8_0;
+  constexpr bool in_dot = l.halves_in_dot, whole = sums_in_16_bits(type) == 8 && !in_dot;
+  constexpr bool ends = type == WeightType::q6_k || part == 1, offset = l.offset != 0 && !has_signs(type) && !in_dot;
   for (uint32_t t = 0; t < T; ++t) {
     const int8_t* q = tile.q + t * kBlock + 16 * part;
     const __m256i x[4] = {four(q), four(q + 4), four(q + 8), four(q + 12)};
@@ -145,15 +204,25 @@ ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type,
         sum = dot16<type, 0, 4>(w.code[h], w.sign[h], x);
         if constexpr (part == 1) sum = _mm256_madd_epi16(_mm256_add_epi16(sum, sums.first[t][h]), _mm256_set1_epi16(1));
       } else {
-        sum = dot32<type, 0, 4>(w.code[h], w.sign[h], x);
+        if constexpr (in_dot) {
+          sum = _mm256_madd_epi16(dot16<type, 0, 4>(w.code[h], w.sign[h], x), s[h].half[part]);
+        } else {
+          sum = dot32<type, 0, 4>(w.code[h], w.sign[h], x);
+        }
         if constexpr (part == 1 && type != WeightType::q6_k) sum = _mm256_add_epi32(sum, sums.first[t][h]);
       }
       if constexpr (ends) {
         constexpr uint32_t n = Tile<type, T>::kOffsets;
         if constexpr (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
+        if constexpr (type == WeightType::q3_k) sum = _mm256_sub_epi32(sum, scaled_offset(s[h], tile.half_sums + 2 * t));
         const __m256 scale = _mm256_mul_ps(s[h].d[part], _mm256_set1_ps(tile.scale[t]));
         __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, sums.acc[t][h]);
-        if constexpr (l.has_minimum) acc = _mm256_fmadd_ps(s[h].m, _mm256_set1_ps(tile.scaled_sum[t]), acc);
+        if constexpr (type == WeightType::q2_k) {
+          acc = _mm256_fmadd_ps(s[h].m[0], _mm256_set1_ps(tile.scaled_halves[2 * t]), acc);
+          acc = _mm256_fmadd_ps(s[h].m[1], _mm256_set1_ps(tile.scaled_halves[2 * t + 1]), acc);
+        } else if constexpr (l.has_minimum) {
+          acc = _mm256_fmadd_ps(s[h].m[0], _mm256_set1_ps(tile.scaled_sum[t]), acc);
+        }
         sums.acc[t][h] = acc;
       } else {
         sums.first[t][h] = sum;
@@ -196,9 +265,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t firs
 template <WeightType type>
 ELLM_INLINE __m256 load_column(Bytes p) {
   if constexpr (type == WeightType::f32) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
-  if constexpr (type == WeightType::f16) return load_halves(p);
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  return type == WeightType::f16 ? load_halves(p) : load_brain(p);
 }
 
 template <WeightType type>

@@ -17,6 +17,8 @@ struct Tile {
   const int8_t* q;
   const float* scale;
   const float* scaled_sum;
+  const float* scaled_halves;
+  const int16_t* half_sums;
   const int32_t* offset;   // where an integer sum begins; of no use to types without an offset
 
   Tile(const Activations& x, uint32_t first) {
@@ -24,16 +26,18 @@ struct Tile {
     q = x.q + blocks * kBlock;
     scale = x.scale + blocks;
     scaled_sum = x.scaled_sum + blocks;
-    offset = (type == WeightType::q4_0   ? x.minus_sum8
-              : type == WeightType::q5_0 ? x.minus_sum16
-              : type == WeightType::q6_k ? x.minus_halves32
-                                         : x.minus_sum128) +
+    scaled_halves = x.scaled_halves + 2 * blocks;
+    half_sums = x.half_sums + 2 * blocks;
+    constexpr int kOffset = quant_layout(type).offset;
+    offset = (kOffset == 8 ? x.minus_sum8 : kOffset == 16 ? x.minus_sum16 : kOffset == 32 ? x.minus_halves32 : x.minus_sum128) +
              kOffsets * blocks;
   }
   ELLM_INLINE void next() {
     q += T * kBlock;
     scale += T;
     scaled_sum += T;
+    scaled_halves += 2 * T;
+    half_sums += 2 * T;
     offset += kOffsets * T;
   }
 };
@@ -98,8 +102,14 @@ ELLM_INLINE void multiply_any(const MatmulArgs& a) {
     case WeightType::q4_1: return multiply<Level, WeightType::q4_1>(a);
     case WeightType::q5_0: return multiply<Level, WeightType::q5_0>(a);
     case WeightType::q5_1: return multiply<Level, WeightType::q5_1>(a);
+    case WeightType::q2_k: return multiply<Level, WeightType::q2_k>(a);
+    case WeightType::q3_k: return multiply<Level, WeightType::q3_k>(a);
     case WeightType::q4_k: return multiply<Level, WeightType::q4_k>(a);
+    case WeightType::q5_k: return multiply<Level, WeightType::q5_k>(a);
     case WeightType::q6_k: return multiply<Level, WeightType::q6_k>(a);
+    case WeightType::iq4_nl: return multiply<Level, WeightType::iq4_nl>(a);
+    case WeightType::iq4_xs: return multiply<Level, WeightType::iq4_xs>(a);
+    case WeightType::mxfp4: return multiply<Level, WeightType::mxfp4>(a);
   }
 }
 

@@ -10,23 +10,25 @@
 namespace ellm::kernels::scalar {
 namespace {
 
-/// A block of a panel: 16 rows, 32 columns. Scales of columns 0…15 and 16…31 (equal but for Q6_K).
+/// A block of a panel: 16 rows, 32 columns. Scales and minima of columns 0…15 and 16…31.
 struct Block {
-  int16_t w[kBlock][kPanelRows];   // offset included
+  int16_t w[kBlock][kPanelRows];   // offset and the integer scales of halves included
   float d[2][kPanelRows];
-  float m[kPanelRows];
+  float m[2][kPanelRows];
 };
 
 void read_block(const PanelMatrix& w, const std::byte* panel, uint32_t block, Block& out) {
-  const int offset = quant_layout(w.type).offset();
+  const QuantLayout layout = quant_layout(w.type);
   for (uint32_t r = 0; r < kPanelRows; ++r) {
     const LaneBlock lane = read_lane(w.type, panel, block, r);
     const LaneScales scales = lane_scales(w.type, lane);
-    out.d[0][r] = scales.d[0];
-    out.d[1][r] = scales.d[1];
-    out.m[r] = scales.m;
+    for (int half = 0; half < 2; ++half) {
+      out.d[half][r] = layout.halves_in_dot ? f16_to_f32(lane.d) : scales.d[half];
+      out.m[half][r] = scales.m[half];
+    }
     for (uint32_t c = 0; c < kBlock; ++c) {
-      out.w[c][r] = static_cast<int16_t>(static_cast<int>(lane.code[c / 4] >> (c % 4 * 8) & 255) - offset);
+      const int weight = layout.weight(lane.code[c / 4] >> (c % 4 * 8) & 255);
+      out.w[c][r] = static_cast<int16_t>(layout.halves_in_dot ? weight * half_scale(w.type, lane.sc[c / 16]) : weight);
     }
   }
 }
@@ -40,10 +42,15 @@ void add_group(const int16_t (*w)[kPanelRows], const float* d, const int8_t* q, 
   for (uint32_t r = 0; r < kPanelRows; ++r) acc[r] = fmaf(static_cast<float>(dot[r]), d[r] * scale, acc[r]);
 }
 
+void add_minimum(const float* m, float scaled_sum, float* acc) {
+  for (uint32_t r = 0; r < kPanelRows; ++r) acc[r] = fmaf(m[r], scaled_sum, acc[r]);
+}
+
 /// The quantised product of one panel with a tile of tokens.
 void multiply_quantised(const MatmulArgs& a, const std::byte* panel, TokenTile tile, float (*acc)[kPanelRows]) {
   const Activations& x = a.x;
   const bool halves = a.w.type == WeightType::q6_k, minimum = quant_layout(a.w.type).has_minimum;
+  const bool two_minima = a.w.type == WeightType::q2_k;
   const size_t values = size_t{tile.first} * x.padded_cols(), scales = size_t{tile.first} * x.blocks();
   Block block;
   for (uint32_t b = 0; b < x.blocks(); ++b) {
@@ -57,8 +64,12 @@ void multiply_quantised(const MatmulArgs& a, const std::byte* panel, TokenTile t
       } else {
         add_group(block.w, block.d[0], q, x.scale[i], kBlock, acc[t]);
       }
-      if (!minimum) continue;
-      for (uint32_t r = 0; r < kPanelRows; ++r) acc[t][r] = fmaf(block.m[r], x.scaled_sum[i], acc[t][r]);
+      if (two_minima) {
+        add_minimum(block.m[0], x.scaled_halves[2 * i], acc[t]);
+        add_minimum(block.m[1], x.scaled_halves[2 * i + 1], acc[t]);
+      } else if (minimum) {
+        add_minimum(block.m[0], x.scaled_sum[i], acc[t]);
+      }
     }
   }
 }

@@ -65,6 +65,10 @@ ELLM_EMULATED __m512i emulated_cvtepi8_epi32(__m128i v) {
 ELLM_EMULATED __m512i emulated_cvtepu8_epi32(__m128i v) {
   return joined<__m512i>(_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)));
 }
+ELLM_EMULATED __m512i emulated_cvtepu8_epi16(__m256i v) {
+  return joined<__m512i>(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(v)),
+                         _mm256_cvtepu8_epi16(_mm256_extracti128_si256(v, 1)));
+}
 ELLM_EMULATED __m512i emulated_cvtepu16_epi32(__m256i v) {
   return joined<__m512i>(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),
                          _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)));
@@ -90,6 +94,11 @@ ELLM_EMULATED __m256i emulated_dot(__m256i sum, __m256i u, __m256i s) {
 ELLM_EMULATED __m512i emulated_dpbusd_epi32(__m512i sum, __m512i u, __m512i s) {
   return joined<__m512i>(emulated_dot(halves(sum).lo, halves(u).lo, halves(s).lo),
                          emulated_dot(halves(sum).hi, halves(u).hi, halves(s).hi));
+}
+
+// SIMDe 0.7.4 gives this name to the masked form.
+ELLM_EMULATED __m512i emulated_madd_epi16(__m512i a, __m512i b) {
+  return joined<__m512i>(_mm256_madd_epi16(halves(a).lo, halves(b).lo), _mm256_madd_epi16(halves(a).hi, halves(b).hi));
 }
 
 // Shifts, masked memory
@@ -128,6 +137,7 @@ ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
 #undef _mm512_cvtps_epi32
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtps_ph
+#undef _mm512_cvtepu8_epi16
 #undef _mm512_cvtepi8_epi32
 #undef _mm512_cvtepu8_epi32
 #undef _mm512_cvtepu16_epi32
@@ -138,11 +148,14 @@ ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
 #undef _mm512_reduce_max_ps
 #undef _mm512_reduce_add_epi32
 #undef _mm512_dpbusd_epi32
+#undef _mm512_madd_epi16
 #define _mm512_dpbusd_epi32(sum, u, s) emulated_dpbusd_epi32(sum, u, s)
+#define _mm512_madd_epi16(a, b) emulated_madd_epi16(a, b)
 #define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
 #define _mm512_cvtps_epi32(v) emulated_cvtps_epi32(v)
 #define _mm512_cvtph_ps(v) emulated_cvtph_ps(v)
 #define _mm512_cvtps_ph(v, rounding) emulated_cvtps_ph(v)
+#define _mm512_cvtepu8_epi16(v) emulated_cvtepu8_epi16(v)
 #define _mm512_cvtepi8_epi32(v) emulated_cvtepi8_epi32(v)
 #define _mm512_cvtepu8_epi32(v) emulated_cvtepu8_epi32(v)
 #define _mm512_cvtepu16_epi32(v) emulated_cvtepu16_epi32(v)

@@ -27,20 +27,27 @@ uint32_t bits(float f) {
 struct GuardedActivations {
   Guarded<int8_t> q;
   Guarded<float> scale;
-  Guarded<float> scaled_sum;
+  Guarded<float> scaled_sum, scaled_halves;
+  Guarded<int16_t> half_sums;
   Guarded<int32_t> minus_sum8, minus_sum16, minus_sum128, minus_halves32;
   Guarded<float> f32;
   Activations view;
 
   GuardedActivations(uint32_t rows, uint32_t cols)
       : q(size_t{rows} * blocks(cols) * 32), scale(size_t{rows} * blocks(cols)), scaled_sum(scale.size()),
+        scaled_halves(2 * scale.size()), half_sums(2 * scale.size()),
         minus_sum8(scale.size()), minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()),
         f32(q.size()) {
-    view = {rows,              cols,          q.data(),      scale.data(), scaled_sum.data(), minus_sum8.data(),
-            minus_sum16.data(), minus_sum128.data(), minus_halves32.data(), f32.data()};
+    view = {rows, cols, q.data(), scale.data(), scaled_sum.data(), scaled_halves.data(), half_sums.data(),
+            minus_sum8.data(), minus_sum16.data(), minus_sum128.data(), minus_halves32.data(), f32.data()};
   }
   static uint32_t blocks(uint32_t cols) { return (cols + 31) / 32; }
 };
+
+void put(std::byte* p, int half) {
+  p[0] = static_cast<std::byte>(half & 255);
+  p[1] = static_cast<std::byte>(half >> 8);
+}
 
 struct Problem {
   WeightType type;
@@ -174,14 +181,10 @@ TEST_P(Matmul, ExtremeCodes) {
     for (float sign : {1.0f, -1.0f}) {
       Problem p(GetParam(), 17, cols, 16, rng_);
       for (std::byte& b : p.src) b = static_cast<std::byte>(code);
-      for (size_t i = 0; i < p.src.size(); i += block) {   // scale and minimum 1, 0.5
-        std::byte* d = &p.src[i + (GetParam() == WeightType::q6_k ? 208 : 0)];
-        d[0] = std::byte{0};
-        d[1] = std::byte{0x3c};
-        if (GetParam() == WeightType::q4_1 || GetParam() == WeightType::q5_1 || GetParam() == WeightType::q4_k) {
-          d[2] = std::byte{0};
-          d[3] = std::byte{0x38};
-        }
+      const auto [d, m] = twin::scale_place(GetParam());
+      for (size_t i = 0; i < p.src.size(); i += block) {   // scale and minimum 1, 0.5; MXFP4 keeps 2^code
+        if (d >= 0) put(&p.src[i + d], 0x3c00);
+        if (m >= 0) put(&p.src[i + m], 0x3800);
       }
       p.repack_source();
       for (auto& row : p.x) std::fill(row.begin(), row.end(), 127.0f * sign);
@@ -197,12 +200,15 @@ TEST_P(Matmul, ExtremeCodes) {
 // Abnormal scales give abnormal results in their rows only, and the same ones at every level.
 TEST_P(Matmul, AbnormalScales) {
   if (!is_quantised(GetParam())) return;
-  const size_t at = GetParam() == WeightType::q6_k ? 208 : 0;
+  const int at = twin::scale_place(GetParam()).d;
   for (int half : {0x7c00, 0xfc00, 0x7e00, 0x0001, 0x8001, 0x7bff}) {
     Problem p(GetParam(), 20, 256, 5, rng_);
     std::byte* row = const_cast<std::byte*>(p.row(3));
-    row[at] = static_cast<std::byte>(half & 255);
-    row[at + 1] = static_cast<std::byte>(half >> 8);
+    if (at >= 0) {
+      put(row + at, half);
+    } else {
+      *row = static_cast<std::byte>(half >> 8);   // exponents 124 252 126 0 128 123
+    }
     p.repack_source();
     check(p);
   }
@@ -240,7 +246,7 @@ TEST_P(Matmul, NearDouble) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Matmul, ::testing::ValuesIn(twin::kAllTypes),
+INSTANTIATE_TEST_SUITE_P(Types, Matmul, ::testing::ValuesIn(kWeightTypes),
                          [](const auto& info) { return std::string(block_shape(info.param).name); });
 
 TEST(Pack, QuantisesAsTheTwinDoes) {
@@ -287,6 +293,10 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
           }
           ASSERT_EQ(a.minus_halves32[2 * i], -32 * half) << set->name;
           ASSERT_EQ(a.minus_halves32[2 * i + 1], 32 * (half - want.sum[b])) << set->name;
+          for (const auto& [place, sum] : {std::pair{2 * i, half}, {2 * i + 1, want.sum[b] - half}}) {
+            ASSERT_EQ(a.half_sums[place], sum) << set->name;
+            ASSERT_EQ(bits(a.scaled_halves[place]), bits(want.scale[b] * static_cast<float>(sum))) << set->name;
+          }
         }
       }
     }
@@ -335,6 +345,7 @@ TEST(ActivationsLayout, ArraysDoNotOverlap) {
     const Activations a = Activations::bind(memory.data(), rows, cols);
     const size_t n = size_t{rows} * a.blocks();
     std::pair<void*, size_t> arrays[] = {{a.q, n * 32},           {a.scale, n * 4},       {a.scaled_sum, n * 4},
+                                         {a.scaled_halves, n * 8}, {a.half_sums, n * 4},
                                          {a.minus_sum8, n * 4},   {a.minus_sum16, n * 4}, {a.minus_sum128, n * 4},
                                          {a.minus_halves32, n * 8}, {a.f32, n * 128}};
     const std::byte* end = memory.data();

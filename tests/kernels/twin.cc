@@ -28,25 +28,31 @@ size_t row_bytes(WeightType t, uint32_t cols) {
     case WeightType::q4_1: return cols / 32 * 20;
     case WeightType::q5_0: return cols / 32 * 22;
     case WeightType::q5_1: return cols / 32 * 24;
+    case WeightType::q2_k: return cols / 256 * 84;
+    case WeightType::q3_k: return cols / 256 * 110;
     case WeightType::q4_k: return cols / 256 * 144;
+    case WeightType::q5_k: return cols / 256 * 176;
     case WeightType::q6_k: return cols / 256 * 210;
+    case WeightType::iq4_nl: return cols / 32 * 18;
+    case WeightType::iq4_xs: return cols / 256 * 136;
+    case WeightType::mxfp4: return cols / 32 * 17;
   }
   return 0;
 }
 
-/// Weight `c` of a quantised row: w = d * q + m, m as it is added.
+/// Weight `c` of a quantised row: w = d * q + m, m as it is added. Q2_K and Q3_K: d = whole * part.
 struct Weight {
   int q;
   float d, m;
+  float whole = 0;
+  int part = 1;
 };
 
 int nibble(const std::byte* p, uint32_t i) { return i < 16 ? u8(p + i) & 15 : u8(p + i - 16) >> 4; }
 int fifth_bit(const std::byte* p, uint32_t i) { return u8(p + i / 8) >> (i % 8) & 1; }
 
-Weight q4_k(const std::byte* s, uint32_t c) {
-  const uint32_t block = c / 32, in_pair = c % 64;
-  const std::byte* packed = s + 4;
-  int sc, mn;
+/// Scale and minimum of block 0 … 7 of Q4_K and Q5_K.
+void six_bits(const std::byte* packed, uint32_t block, int& sc, int& mn) {
   if (block < 4) {
     sc = u8(packed + block) & 63;
     mn = u8(packed + block + 4) & 63;
@@ -54,8 +60,53 @@ Weight q4_k(const std::byte* s, uint32_t c) {
     sc = (u8(packed + block + 4) & 15) + 16 * (u8(packed + block - 4) >> 6);
     mn = (u8(packed + block + 4) >> 4) + 16 * (u8(packed + block) >> 6);
   }
-  const int byte = u8(s + 16 + c / 64 * 32 + in_pair % 32);
-  return {in_pair < 32 ? byte & 15 : byte >> 4, static_cast<float>(half(s) * sc), -static_cast<float>(half(s + 2) * mn)};
+}
+
+Weight q4_k(const std::byte* s, uint32_t c) {
+  int sc, mn;
+  six_bits(s + 4, c / 32, sc, mn);
+  const int byte = u8(s + 16 + c / 64 * 32 + c % 32);
+  return {c % 64 < 32 ? byte & 15 : byte >> 4, static_cast<float>(half(s) * sc), -static_cast<float>(half(s + 2) * mn)};
+}
+
+Weight q5_k(const std::byte* s, uint32_t c) {
+  int sc, mn;
+  six_bits(s + 4, c / 32, sc, mn);
+  const int byte = u8(s + 48 + c / 64 * 32 + c % 32), fifth = u8(s + 16 + c % 32) >> (c / 32) & 1;
+  return {(c % 64 < 32 ? byte & 15 : byte >> 4) + 16 * fifth, static_cast<float>(half(s) * sc),
+          -static_cast<float>(half(s + 2) * mn)};
+}
+
+Weight q2_k(const std::byte* s, uint32_t c) {
+  const int scales = u8(s + c / 16), q = u8(s + 16 + c / 128 * 32 + c % 32) >> (c % 128 / 32 * 2) & 3;
+  const float d = f(s + 80);
+  return {q, d * static_cast<float>(scales & 15), -static_cast<float>(half(s + 82) * (scales >> 4)), d, scales & 15};
+}
+
+Weight q3_k(const std::byte* s, uint32_t c) {
+  const std::byte* packed = s + 96;   // 16 scales: low nibbles of 8 bytes, two more bits in 4 bytes
+  const uint32_t i = c / 16;
+  const int low = i < 8 ? u8(packed + i) & 15 : u8(packed + i - 8) >> 4, high = u8(packed + 8 + i % 4) >> (i / 4 * 2) & 3;
+  const int sc = low + 16 * high - 32, two = u8(s + 32 + c / 128 * 32 + c % 32) >> (c % 128 / 32 * 2) & 3;
+  const int third = u8(s + c % 32) >> (c / 32) & 1;
+  const float d = f(s + 108);
+  return {two + 4 * third - 4, d * static_cast<float>(sc), 0, -d, -sc};   // the specification negates both
+}
+
+constexpr int kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+Weight iq4_xs(const std::byte* s, uint32_t c) {
+  const uint32_t block = c / 32;
+  const int low = block % 2 == 0 ? u8(s + 4 + block / 2) & 15 : u8(s + 4 + block / 2) >> 4;
+  const int high = (u8(s + 2) | u8(s + 3) << 8) >> (2 * block) & 3;
+  return {kIq4[nibble(s + 8 + 16 * block, c % 32)], static_cast<float>(half(s) * (low + 16 * high - 32)), 0};
+}
+
+/// E2M1 times two: exponent of two bits, mantissa of one.
+Weight mxfp4(const std::byte* p, uint32_t c) {
+  const int code = nibble(p + 1, c), exponent = code >> 1 & 3, mantissa = code & 1;
+  const int magnitude = exponent == 0 ? mantissa : (2 + mantissa) << (exponent - 1);
+  return {code & 8 ? -magnitude : magnitude, static_cast<float>(std::ldexp(1.0, u8(p) - 128)), 0};
 }
 
 Weight q6_k(const std::byte* s, uint32_t c) {
@@ -75,12 +126,19 @@ Weight weight(WeightType t, const std::byte* row, uint32_t col) {
     case WeightType::q4_1: return {nibble(p + 4, c), f(p), f(p + 2)};
     case WeightType::q5_0: return {nibble(p + 6, c) + 16 * fifth_bit(p + 2, c) - 16, f(p), 0};
     case WeightType::q5_1: return {nibble(p + 8, c) + 16 * fifth_bit(p + 4, c), f(p), f(p + 2)};
+    case WeightType::iq4_nl: return {kIq4[nibble(p + 2, c)], f(p), 0};
+    case WeightType::mxfp4: return mxfp4(p, c);
+    case WeightType::iq4_xs: return iq4_xs(row + col / 256 * 136, col % 256);
+    case WeightType::q2_k: return q2_k(row + col / 256 * 84, col % 256);
+    case WeightType::q3_k: return q3_k(row + col / 256 * 110, col % 256);
     case WeightType::q4_k: return q4_k(row + col / 256 * 144, col % 256);
+    case WeightType::q5_k: return q5_k(row + col / 256 * 176, col % 256);
     default: return q6_k(row + col / 256 * 210, col % 256);
   }
 }
 
-bool has_minimum(WeightType t) { return t == WeightType::q4_1 || t == WeightType::q5_1 || t == WeightType::q4_k; }
+bool has_minimum(WeightType t) { return scale_place(t).m >= 0; }
+bool halves_in_dot(WeightType t) { return t == WeightType::q2_k || t == WeightType::q3_k; }
 
 float float_weight(WeightType t, const std::byte* row, uint32_t c) {
   float v;
@@ -106,6 +164,17 @@ void put_half(std::byte* p, double v) {   // |v| < 0.06, a multiple of 2^-20 bel
 
 }  // namespace
 
+ScalePlace scale_place(WeightType type) {
+  switch (type) {
+    case WeightType::q4_1: case WeightType::q5_1: case WeightType::q4_k: case WeightType::q5_k: return {0, 2};
+    case WeightType::q2_k: return {80, 82};
+    case WeightType::q3_k: return {108, -1};
+    case WeightType::q6_k: return {208, -1};
+    case WeightType::mxfp4: return {-1, -1};
+    default: return {0, -1};
+  }
+}
+
 std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols, std::mt19937& rng) {
   std::vector<std::byte> data(rows * row_bytes(type, cols));
   std::uniform_real_distribution<double> scale(-0.05, 0.05);
@@ -120,12 +189,12 @@ std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols
     return data;
   }
   for (std::byte& b : data) b = static_cast<std::byte>(rng());
-  const bool k = type == WeightType::q4_k || type == WeightType::q6_k;
-  const size_t block = row_bytes(type, k ? 256 : 32);
+  const size_t block = kernels::block_shape(type).bytes;
+  const ScalePlace place = scale_place(type);
   for (size_t i = 0; i < data.size(); i += block) {
-    std::byte* p = &data[i + (type == WeightType::q6_k ? 208 : 0)];
-    put_half(p, rng() % 17 == 0 ? 0 : scale(rng));
-    if (has_minimum(type)) put_half(p + 2, scale(rng));
+    if (place.d >= 0) put_half(&data[i + place.d], rng() % 17 == 0 ? 0 : scale(rng));
+    if (place.m >= 0) put_half(&data[i + place.m], scale(rng));
+    if (type == WeightType::mxfp4) data[i] = static_cast<std::byte>(118 + rng() % 9);
   }
   return data;
 }
@@ -170,18 +239,22 @@ float dot(WeightType type, const std::byte* row, uint32_t cols, const std::vecto
     for (uint32_t c = cols; c % 32 != 0; ++c) a[c % 4] = std::fma(0.0f, 0.0f, a[c % 4]);
     return (a[0] + a[1]) + (a[2] + a[3]);
   }
-  const uint32_t group = type == WeightType::q6_k ? 16 : 32;
+  const uint32_t group = type == WeightType::q6_k ? 16 : 32, minima = type == WeightType::q2_k ? 16 : 32;
   float acc = 0;
   for (uint32_t b = 0; b < cols / 32; ++b) {
     for (uint32_t first = b * 32; first < b * 32 + 32; first += group) {
       int64_t sum = 0;
-      for (uint32_t c = first; c < first + group; ++c) sum += weight(type, row, c).q * token.q[c];
-      const float scale = weight(type, row, first).d * token.scale[b];
-      acc = std::fma(static_cast<float>(sum), scale, acc);
+      for (uint32_t c = first; c < first + group; ++c) {
+        const Weight w = weight(type, row, c);
+        sum += w.q * w.part * token.q[c];
+      }
+      const Weight w = weight(type, row, first);
+      acc = std::fma(static_cast<float>(sum), (halves_in_dot(type) ? w.whole : w.d) * token.scale[b], acc);
     }
-    if (has_minimum(type)) {
-      const float scaled_sum = token.scale[b] * static_cast<float>(token.sum[b]);
-      acc = std::fma(weight(type, row, b * 32).m, scaled_sum, acc);
+    for (uint32_t first = b * 32; has_minimum(type) && first < b * 32 + 32; first += minima) {
+      int32_t sum = 0;
+      for (uint32_t c = first; c < first + minima; ++c) sum += token.q[c];
+      acc = std::fma(weight(type, row, first).m, token.scale[b] * static_cast<float>(sum), acc);
     }
   }
   return acc;

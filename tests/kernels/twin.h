@@ -11,9 +11,11 @@ namespace ellm::twin {
 
 using kernels::WeightType;
 
-inline constexpr WeightType kAllTypes[] = {WeightType::f32,  WeightType::f16,  WeightType::bf16, WeightType::q8_0,
-                                           WeightType::q4_0, WeightType::q4_1, WeightType::q5_0, WeightType::q5_1,
-                                           WeightType::q4_k, WeightType::q6_k};
+/// Where in a GGUF block the f16 scale and minimum stand; -1 where there is none (MXFP4's scale is an exponent).
+struct ScalePlace {
+  int d, m;
+};
+ScalePlace scale_place(WeightType type);
 
 /// GGUF rows of random codes; scales within about ±0.05, now and then zero.
 std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols, std::mt19937& rng);

@@ -166,9 +166,9 @@ TEST(Config, TensorRefusals) {
             "file.gguf: tensor 'blk.0.ffn_up.weight': its shape is 64 x 32, expected 32 x 64");
   EXPECT_EQ(refusal(tiny_model().tensor_f32("blk.1.attn_norm.weight", {16, 2})),
             "file.gguf: tensor 'blk.1.attn_norm.weight': its shape is 16 x 2, expected 32");
-  EXPECT_EQ(refusal(tiny_model().tensor("blk.1.attn_k.weight", {32, 16}, 20, std::string(16 * 18, '\0'))),
-            "file.gguf: tensor 'blk.1.attn_k.weight': type IQ4_NL is not supported for a weight matrix, expected one of "
-            "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q6_K, BF16");
+  EXPECT_EQ(refusal(tiny_model().tensor("blk.1.attn_k.weight", {32, 16}, 9, std::string(16 * 36, '\0'))),
+            "file.gguf: tensor 'blk.1.attn_k.weight': type Q8_1 is not supported for a weight matrix, expected one of "
+            "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
   EXPECT_EQ(refusal(tiny_model().tensor("output_norm.weight", {32}, 8, std::string(34, '\0'))),
             "file.gguf: tensor 'output_norm.weight': type Q8_0 is not supported for a vector, expected one of F32, F16, "
             "BF16");

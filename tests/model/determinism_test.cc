@@ -143,7 +143,10 @@ INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                                          Subject{"/synth/gemma3-f32.gguf", shm::KvType::int8},
                                          Subject{"/synth/gemma2-f32.gguf", shm::KvType::f16},
                                          Subject{"/synth/llama256-Q6_K.gguf", shm::KvType::f16},
-                                         Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8}),
+                                         Subject{"/synth/llama256-Q4_0.gguf", shm::KvType::int8},
+                                         Subject{"/synth/llama256-Q2_K.gguf", shm::KvType::int8},
+                                         Subject{"/synth/llama256-Q3_K_M.gguf", shm::KvType::f16},
+                                         Subject{"/synth/llama256-IQ4_XS.gguf", shm::KvType::f16}),
                          name_of_subject);
 
 /// A long single context, whose attention the workers split by segments.

@@ -19,9 +19,8 @@ using Ids = std::vector<uint32_t>;
 // quantised weights, whose activations the peer rounds in its own way; a choice that counts as clear; perplexity.
 constexpr double kLogits = 1e-3, kGemmaLogits = 5e-3, kLikelihood = 0.02, kClear = 0.5, kPerplexity = 0.005;
 
-/// Files that wait for an architecture or a weight type; until then they are refused by name.
-const std::set<std::string> kNotYet = {"qwen3-f32",       "gemma2-f32",      "gemma3-f32",      "llama256-Q2_K",
-                                       "llama256-Q3_K_M", "llama256-Q5_K_M", "llama256-IQ4_XS", "stories260K-IQ4_NL"};
+/// Files that wait for an architecture; until then they are refused by name.
+const std::set<std::string> kNotYet = {"qwen3-f32", "gemma2-f32", "gemma3-f32"};
 
 Ids ids_of(const json::value& value) { return json::value_to<Ids>(value); }
 
