@@ -25,6 +25,13 @@ std::string default_socket_path() {
   return system;
 }
 
+std::string state_directory() {
+  if (const std::string set = variable("STATE_DIRECTORY"); !set.empty()) return set;
+  if (const std::string state = variable("XDG_STATE_HOME"); !state.empty()) return state + "/ellm";
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : home + "/.local/state/ellm";
+}
+
 std::string models_directory() {
   const std::string system = "/var/lib/ellm/models";
   if (::access(system.c_str(), W_OK | X_OK) == 0) return system;

@@ -8,6 +8,10 @@ namespace ellm::client {
 /// /run/ellm/ellmd.sock, else the last of the two that could be.
 std::string default_socket_path();
 
+/// Where the daemon remembers things over restarts: $STATE_DIRECTORY, else $XDG_STATE_HOME/ellm (~/.local/state/ellm);
+/// empty where there is no home.
+std::string state_directory();
+
 /// /var/lib/ellm/models where it exists and this process may write there, else $XDG_DATA_HOME/ellm/models
 /// (~/.local/share/ellm/models).
 std::string models_directory();

@@ -43,6 +43,7 @@ struct Config {
   struct Kv {
     std::string type = "f16";
     Bytes memory;
+    std::string keep = "auto";
   } kv;
   struct Memory {
     std::string lock = "try", policy = "local";
@@ -85,6 +86,9 @@ struct Config {
     v("kv.memory", self.kv.memory, Rule{},
       "Memory for each model's keys and values, such as \"8G\". 0: a quarter of what is available after the weights,\n"
       "room for `running` full contexts at most, one at least if it fits.");
+    v("kv.keep", self.kv.keep, Rule{.one_of = "auto | off"},
+      "Whether cached prefixes outlive the daemon. auto: under systemd in its file-descriptor store, over restarts and\n"
+      "crashes; without it in /dev/shm, until `ellm cache drop`. off: they end with it.");
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
     v("memory.policy", self.memory.policy,

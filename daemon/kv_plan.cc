@@ -54,6 +54,8 @@ KvPlan plan_kv(const std::string& name, const Config& config, const MemoryNeeds&
   pages = std::min<uint64_t>(pages, UINT32_MAX);
   KvPlan plan;
   plan.tokens = pages * shm::kPageTokens;
+  plan.least_tokens = (config.kv.memory.value != 0 ? pages : std::min(pages, context_pages)) * shm::kPageTokens;
+  plan.most_tokens = (config.kv.memory.value != 0 ? pages : std::max(pages, left / 2 / page)) * shm::kPageTokens;
   plan.context = static_cast<uint32_t>(std::min<uint64_t>(wanted, plan.tokens));
   return plan;
 }

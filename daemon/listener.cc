@@ -95,12 +95,12 @@ void Listener::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-Listener Listener::open(const std::string& path) {
-  const int passed = ::sd_listen_fds(1);
-  if (passed > 1) throw ListenError("systemd passed in " + std::to_string(passed) + " sockets; expected one");
-  if (passed < 1) return bind(path);
+Listener Listener::open(const std::string& path, const std::vector<int>& passed) {
+  if (passed.size() > 1)
+    throw ListenError("systemd passed in " + std::to_string(passed.size()) + " sockets; expected one");
+  if (passed.empty()) return bind(path);
   Listener listener;
-  listener.fd_ = SD_LISTEN_FDS_START;
+  listener.fd_ = passed.front();
   if (::sd_is_socket_unix(listener.fd_, SOCK_STREAM, 1, nullptr, 0) <= 0) {
     throw ListenError("systemd passed in something other than a listening Unix stream socket");
   }

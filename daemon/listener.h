@@ -3,6 +3,7 @@
 #pragma once
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "daemon/services.h"
 
@@ -17,7 +18,7 @@ class ListenError : public std::runtime_error {
 class Listener {
  public:
   /// The socket that systemd passed in, else `path`. Throws ListenError.
-  static Listener open(const std::string& path);
+  static Listener open(const std::string& path, const std::vector<int>& passed);
   Listener(Listener&& other) noexcept;
   Listener& operator=(Listener&&) = delete;
   /// Stops listening and removes the socket file, if it was made here.

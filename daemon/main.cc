@@ -51,12 +51,13 @@ int serve(const Options& options) {
                             std::to_string(threads) + " threads" +
                             (options.config_file.empty() ? "" : ", configuration " + options.config_file));
 
-  Listener listener = Listener::open(listen_path(config.socket));  // first: before a long load for nothing
+  PassedDescriptors passed = passed_descriptors();
+  Listener listener = Listener::open(listen_path(config.socket), passed.sockets);  // first: before a long load for nothing
   Loop loop;
   runtime::WorkerPool workers(topology, threads);
   serve::Engine engine(kernels, workers, engine_limits(config.limits));
   PreparePool pool(kPrepareThreads);
-  Registry registry(config, threads, engine, pool, loop);
+  Registry registry(config, threads, engine, pool, loop, std::move(passed.stored));
   Accounts accounts;
   Services services{config, loop, engine, pool, registry, accounts, kernels.name, runtime::detect_cpu().model, threads};
   for (const std::string& model : config.models) {

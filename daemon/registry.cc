@@ -10,6 +10,7 @@
 
 #include "client/utf8.h"
 #include "daemon/format/inspect.h"
+#include "daemon/kv_keep.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
 #include "daemon/runtime/memory.h"
@@ -40,9 +41,13 @@ void describe_config(ModelInfo& info, const model::ModelConfig& config) {
 
 /// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
 struct Registry::Loader {
+  Loader(const Config& c, uint32_t t, serve::Engine& e, std::map<std::string, int> stored)
+      : config(c), threads(t), engine(e), keep(c, std::move(stored)) {}
+
   const Config& config;
   uint32_t threads;
   serve::Engine& engine;
+  KvKeep keep;
   std::mutex mutex;
   std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
 
@@ -63,6 +68,7 @@ uint64_t Registry::Loader::available_bytes() const {
 std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file) {
   const auto start = std::chrono::steady_clock::now();
   MemoryNeeds needs;
+  std::vector<std::string> files;
   {
     const auto gguf = format::Gguf::open(file.path);
     const model::ModelConfig head = model::read_config(*gguf);
@@ -71,9 +77,20 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
-    needs.available_bytes = available_bytes();
+    files = gguf->part_paths();
+    needs.available_bytes = available_bytes() + keep.held_bytes(file.name);  // an earlier run's pages are this one's
   }
   const KvPlan plan = plan_kv(file.name, config, needs);
+  serve::KvSetup kv;
+  kv.type = needs.geometry.k_type;
+  kv.tokens = plan.tokens;
+  kv.least_tokens = plan.least_tokens;
+  kv.most_tokens = plan.most_tokens;
+  kv.context = plan.context;
+  kv.lock = config.memory.lock != "off";
+  kv.on_damage = [name = file.name](uint32_t pages) {
+    log(Priority::warning, "model '" + name + "': " + std::to_string(pages) + " cached pages were damaged: dropped");
+  };
   model::LoadOptions options;
   options.memory = *runtime::parse_memory_policy(config.memory.policy);
   options.lock = config.memory.lock != "off";
@@ -87,7 +104,9 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
     loaded->warnings.push_back(file.path + ": " + error);
   }
-  engine.add_model(file.name, loaded->model, needs.geometry.k_type, plan.tokens, plan.context, options.lock);
+  keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
+  const serve::KvState kept = engine.add_model(file.name, loaded->model, kv);
+  if (const std::string line = keep.loaded(file.name, kv, kept); !line.empty()) log(Priority::notice, line);
   if (options.lock && loaded->model->locked() && !kv_locked(file.name)) {
     const std::string warning = file.path +
                                 ": the keys and values cannot be locked in memory: the limit is reached; "
@@ -102,7 +121,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) +
                             " ms: weights " + human_bytes(loaded->model->weight_bytes()) + ", KV " +
-                            std::to_string(plan.tokens) + " tokens (" + config.kv.type + "), context " +
+                            std::to_string(kept.tokens) + " tokens (" + config.kv.type + "), context " +
                             std::to_string(plan.context));
   return loaded;
 }
@@ -155,13 +174,14 @@ std::vector<ModelInfo> Registry::Loader::describe(const std::vector<ModelFile>& 
   return infos;
 }
 
-Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop)
+Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop,
+                   std::map<std::string, int> stored)
     : config_(config),
       engine_(engine),
       pool_(pool),
       loop_(loop),
       directories_(model_directories(config.models_dir)),
-      loader_(std::make_shared<Loader>(config, threads, engine)) {}
+      loader_(std::make_shared<Loader>(config, threads, engine, std::move(stored))) {}
 
 Registry::~Registry() = default;
 
@@ -292,8 +312,9 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
   }
   found->second.state = State::unloading;
-  auto work = [this, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
+  auto work = [this, loader = loader_, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
     engine.remove_model(name);
+    loader->keep.forget(name);
     loop.post([this, name, done = std::move(done)] {
       entries_.erase(name);
       log(Priority::notice, "unloaded " + name);

@@ -43,7 +43,9 @@ class Registry {
   using OnResolved = std::function<void(const Resolved&)>;
   using OnInfos = std::function<void(std::vector<client::ModelInfo>)>;
 
-  Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop);
+  /// `stored`: descriptors that systemd kept (notify.h).
+  Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop,
+           std::map<std::string, int> stored);
   ~Registry();
 
   /// At the start, before the loop runs: loads a model and returns. Throws what Model::load throws, or NoSuchModel.

@@ -1,20 +1,16 @@
-// Making the segment, and handing out its pages.
+// Making a segment or taking one over, and handing out its pages.
 //
-// Memory is taken when a page is first allocated, not when the segment is made: a budget of many gigabytes must neither
-// delay the start nor be held before it is used (ftruncate of a memfd takes none, fallocate would take all). But memory
-// that is not there when a mapped page is first touched is a SIGBUS in the middle of a kernel. So allocate() has the
-// kernel put memory behind the page (MADV_POPULATE_WRITE), which reports failure like any other call; it also heeds
-// NUMA policy and huge pages, as fallocate page by page would not, and spares the workers the page faults.
+// What an earlier process left is believed as far as it proves itself: the header must say in every field what ours would,
+// a record's key must be the hash of what the record says, and a page's payload must have its checksum when it is first
+// used again. Everything else is freed.
 #include "shm/kv_pages.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <system_error>
@@ -22,10 +18,7 @@
 #include <vector>
 
 #include "shm/page_record.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U   // Linux 6.3
-#endif
+#include "shm/segment.h"
 
 namespace ellm::shm {
 namespace {
@@ -68,101 +61,105 @@ Plan plan_of(const StoreOptions& options) {
   return plan;
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-/// A memfd whose size is final: whoever is given it later can trust its mapping not to shrink under it.
-FileDescriptor make_file(size_t bytes) {
-  int fd = memfd_create("ellm-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  if (fd < 0 && errno == EINVAL) fd = memfd_create("ellm-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) fail(errno, "memfd_create");
-  FileDescriptor file(fd);
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) fail(errno, "a size of " + std::to_string(bytes >> 20) + " MiB");
-  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail(errno, "sealing its size");
-  return file;
+/// A field of a header in which an earlier segment differs from the one wanted; null: none.
+const char* difference(const SegmentHeaderData& header, const StoreOptions& options, const Plan& plan) {
+  const PageGeometry& g = options.geometry;
+  if (header.magic.load(std::memory_order_acquire) != kSegmentMagic) return "it is no whole segment";
+  if (header.layout_version != kLayoutVersion) return "its layout is another version's";
+  if (header.fingerprint_bytes != options.fingerprint.size() ||
+      std::memcmp(header.fingerprint, options.fingerprint.data(), options.fingerprint.size()) != 0)
+    return "it is of another model or setting";
+  if (header.layers != g.layers || header.kv_heads != g.kv_heads || header.head_dim != g.head_dim ||
+      header.k_type != static_cast<uint8_t>(g.k_type) || header.v_type != static_cast<uint8_t>(g.v_type))
+    return "its pages have another shape";
+  if (header.pages != options.pages) return "its size does not fit the memory for keys and values";
+  if (header.record_bytes != sizeof(PageRecordData) || header.segment_bytes != plan.segment_bytes ||
+      header.records_offset != sizeof(SegmentHeaderData) || header.payload_offset != plan.payload_offset ||
+      header.page_bytes != plan.page_bytes)
+    return "its header is damaged";
+  return nullptr;
 }
 
-/// The whole segment in this process.
-class Mapping {
- public:
-  Mapping(int fd, size_t bytes) : bytes_(bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) fail(errno, "mapping " + std::to_string(bytes >> 20) + " MiB");
-    data_ = static_cast<std::byte*>(data);
-    if (madvise(data, bytes, MADV_DONTDUMP) != 0) {   // prompts never reach a core dump
-      const int error = errno;
-      munmap(data, bytes);
-      fail(error, "excluding it from core dumps");
-    }
+/// Whether a segment of these options is as long as `bytes`.
+bool fits(const StoreOptions& options, size_t bytes) {
+  try {
+    return plan_of(options).segment_bytes == bytes;
+  } catch (const std::system_error&) {
+    return false;
   }
-  Mapping(const Mapping&) = delete;
-  ~Mapping() { munmap(data_, bytes_); }
-  std::byte* data() const { return data_; }
+}
 
- private:
-  std::byte* data_;
-  size_t bytes_;
-};
-
-/// Puts memory behind a range of the mapping. Returns an errno or 0.
-int populate(int fd, std::byte* base, size_t offset, size_t bytes) {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t first = offset / page * page, last = (offset + bytes + page - 1) / page * page;
-  if (madvise(base + first, last - first, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno;
-  return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;   // before Linux 5.14
+/// What an earlier process left under the name or in the descriptor, if anything.
+std::optional<Segment> earlier(const StoreOptions& options) {
+  if (options.fd >= 0) return Segment::adopt(options.fd);
+  if (!options.name.empty()) return Segment::open(options.name);
+  return std::nullopt;
 }
 
 }  // namespace
 
 struct KvPages::Impl {
-  Impl(const StoreOptions& options, const Plan& plan);
+  Impl(const StoreOptions& options, const Plan& plan, Segment&& segment, bool taken_over);
   void write_header(const StoreOptions& options);
+  void keep_sealed();
   PageRecordData& record(PageId page) const {
     assert(page < pages);
-    return reinterpret_cast<PageRecordData*>(mapping.data() + sizeof(SegmentHeaderData))[page];
+    return reinterpret_cast<PageRecordData*>(segment.data() + sizeof(SegmentHeaderData))[page];
   }
-  std::byte* payload(PageId page) const {
+  size_t payload_offset(PageId page) const {
     assert(page < pages);
-    return mapping.data() + plan.payload_offset + page * plan.page_bytes;
+    return plan.payload_offset + page * plan.page_bytes;
   }
+  std::byte* payload(PageId page) const { return segment.data() + payload_offset(page); }
 
   PageGeometry geometry;
   Plan plan;
   uint32_t pages;
-  FileDescriptor file;            // stays open: the segment outlives this process through it
-  Mapping mapping;
-  bool locked = false;
+  Segment segment;
+  bool locked = false, taken_over;
+  std::string refused;
   std::vector<PageId> free;       // a stack, so that pages which have memory are used again first
   std::vector<bool> populated;    // pages that have memory
   uint32_t populated_pages = 0;
 };
 
-KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan)
-    : geometry(options.geometry), plan(plan), pages(options.pages), file(make_file(plan.segment_bytes)),
-      mapping(file.get(), plan.segment_bytes), populated(options.pages) {
-  std::byte* payload = mapping.data() + plan.payload_offset;
-  madvise(payload, plan.segment_bytes - plan.payload_offset, MADV_HUGEPAGE);   // where the administrator allows them
-  if (options.lock) locked = mlock2(mapping.data(), plan.segment_bytes, MLOCK_ONFAULT) == 0;
+KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, bool taken_over)
+    : geometry(options.geometry), plan(plan), pages(options.pages), segment(std::move(s)), taken_over(taken_over),
+      populated(options.pages) {
+  madvise(payload(0), plan.segment_bytes - plan.payload_offset, MADV_HUGEPAGE);   // where the administrator allows them
+  if (options.lock) locked = mlock2(segment.data(), plan.segment_bytes, MLOCK_ONFAULT) == 0;
   const size_t records_end = sizeof(SegmentHeaderData) + size_t{pages} * sizeof(PageRecordData);
-  if (const int error = populate(file.get(), mapping.data(), 0, records_end)) fail(error, "memory for its records");
+  if (const int error = segment.populate(0, records_end)) fail(error, "memory for its records");
   free.reserve(pages);
-  for (PageId page = pages; page > 0; --page) free.push_back(page - 1);
-  write_header(options);
+  if (taken_over) {
+    keep_sealed();
+  } else {
+    for (PageId page = pages; page > 0; --page) free.push_back(page - 1);
+    write_header(options);
+  }
+}
+
+/// Frees every page but those whose record proves itself.
+void KvPages::Impl::keep_sealed() {
+  ++reinterpret_cast<SegmentHeaderData*>(segment.data())->epoch;
+  for (PageId page = pages; page > 0; --page) {
+    PageRecordData& r = record(page - 1);
+    const bool has_memory = segment.has_memory(payload_offset(page - 1), plan.page_bytes);
+    populated[page - 1] = has_memory;
+    populated_pages += has_memory;
+    if (r.state.load(std::memory_order_acquire) == PageState::sealed && r.n_tokens > 0 && r.n_tokens <= kPageTokens &&
+        page_key({r.parent_key[0], r.parent_key[1]}, r.name_space, std::span(r.tokens, r.n_tokens)) ==
+            PageKey{r.key[0], r.key[1]})
+      continue;
+    r.state.store(PageState::free, std::memory_order_release);
+    free.push_back(page - 1);
+  }
+  // Those that have memory on top.
+  std::stable_partition(free.begin(), free.end(), [this](PageId page) { return !populated[page]; });
 }
 
 void KvPages::Impl::write_header(const StoreOptions& options) {
-  auto* header = new (mapping.data()) SegmentHeaderData{};
+  auto* header = new (segment.data()) SegmentHeaderData{};
   header->layout_version = kLayoutVersion;
   header->record_bytes = sizeof(PageRecordData);
   header->epoch = 1;
@@ -185,7 +182,28 @@ KvPages::KvPages(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvPages::~KvPages() = default;
 
 std::unique_ptr<KvPages> KvPages::create(const StoreOptions& options) {
-  auto impl = std::make_unique<Impl>(options, plan_of(options));
+  std::string refused;
+  if (auto segment = earlier(options)) {
+    StoreOptions there = options;
+    const char* why = "it is no whole segment";
+    if (segment->bytes() >= sizeof(SegmentHeaderData)) {
+      const auto& header = *reinterpret_cast<const SegmentHeaderData*>(segment->data());
+      if (header.pages >= std::max(1u, options.least_pages) && header.pages <= options.most_pages)
+        there.pages = header.pages;
+      // Nothing of the header is believed before the file is as long as it must be: pages beyond its end are a SIGBUS.
+      const bool long_enough = fits(there, segment->bytes());
+      why = difference(header, there, long_enough ? plan_of(there) : Plan{});
+    }
+    if (why == nullptr) {
+      auto impl = std::make_unique<Impl>(there, plan_of(there), std::move(*segment), true);
+      return std::unique_ptr<KvPages>(new KvPages(std::move(impl)));
+    }
+    refused = why;
+    if (options.fd < 0) Segment::remove(options.name);
+  }
+  const Plan plan = plan_of(options);
+  auto impl = std::make_unique<Impl>(options, plan, Segment::make(options.name, plan.segment_bytes), false);
+  impl->refused = std::move(refused);
   return std::unique_ptr<KvPages>(new KvPages(std::move(impl)));
 }
 
@@ -194,13 +212,15 @@ uint32_t KvPages::total_pages() const { return impl_->pages; }
 uint32_t KvPages::free_pages() const { return static_cast<uint32_t>(impl_->free.size()); }
 uint32_t KvPages::populated_pages() const { return impl_->populated_pages; }
 bool KvPages::locked() const { return impl_->locked; }
+bool KvPages::taken_over() const { return impl_->taken_over; }
+const std::string& KvPages::refused() const { return impl_->refused; }
+int KvPages::fd() const { return impl_->segment.fd(); }
 
 std::optional<PageId> KvPages::allocate() {
   if (impl_->free.empty()) return std::nullopt;
   const PageId page = impl_->free.back();
   if (!impl_->populated[page]) {
-    const auto offset = static_cast<size_t>(impl_->payload(page) - impl_->mapping.data());
-    if (populate(impl_->file.get(), impl_->mapping.data(), offset, impl_->plan.page_bytes) != 0) return std::nullopt;
+    if (impl_->segment.populate(impl_->payload_offset(page), impl_->plan.page_bytes) != 0) return std::nullopt;
     impl_->populated[page] = true;
     ++impl_->populated_pages;
   }
@@ -253,6 +273,10 @@ void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
     for (const TokenRows& piece : g.k_rows()) copy_rows(piece);
     for (const TokenRows& piece : g.v_rows()) copy_rows(piece);
   }
+}
+
+bool KvPages::intact(PageId page) const {
+  return XXH3_64bits(impl_->payload(page), impl_->plan.page_bytes) == impl_->record(page).checksum;
 }
 
 const PageRecordData& KvPages::record(PageId page) const { return impl_->record(page); }

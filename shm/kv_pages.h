@@ -21,15 +21,20 @@ inline constexpr PageId kNoPage = ~PageId{0};
 
 struct StoreOptions {
   PageGeometry geometry;
-  uint32_t pages = 0;
+  uint32_t pages = 0;        // of a new segment
   std::string fingerprint;   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
   bool lock = false;         // pages stay in memory once they are there (mlock); failure is reported by locked()
+  // Survival: see segment.h.
+  std::string name;          // of an object in /dev/shm; empty: anonymous
+  int fd = -1;               // a memfd that an earlier process filled; taken over or closed
+  uint32_t least_pages = 0, most_pages = ~0u;   // that a segment may have to be taken over
 };
 
 class KvPages {
  public:
-  /// Creates the segment (a sealed-size memfd, excluded from core dumps). Its memory is taken page by page, when a page
-  /// is first allocated. Throws std::system_error: bad sizes, or more than the machine has.
+  /// Takes over the segment that an earlier process left, where there is one that fits: its sealed pages stay, all others
+  /// are free. Otherwise frees that and makes a new one. Its memory is taken page by page, when a page is first allocated.
+  /// Throws std::system_error: bad sizes, or more than the machine has; EBUSY: another process has the segment.
   static std::unique_ptr<KvPages> create(const StoreOptions& options);
   ~KvPages();
 
@@ -38,6 +43,11 @@ class KvPages {
   uint32_t free_pages() const;
   uint32_t populated_pages() const;  // that have memory; it is kept when they are free again
   bool locked() const;
+  bool taken_over() const;
+  /// Why an earlier process's segment was not taken over; empty where there was none, or where it was.
+  const std::string& refused() const;
+  /// An anonymous segment lives as long as somebody holds this.
+  int fd() const;
 
   /// A page in state `filling`, zeroed records, payload as it was. Absent when none is free, or when there is no memory
   /// behind the next one (its number then stays free).
@@ -52,6 +62,9 @@ class KvPages {
   void touch(PageId page, uint64_t last_use);
   /// The K and V of the first `tokens` tokens, from one page to another.
   void copy(PageId from, PageId to, uint32_t tokens);
+
+  /// Whether the payload of a sealed page is what was sealed.
+  bool intact(PageId page) const;
 
   const PageRecordData& record(PageId page) const;
 

@@ -36,11 +36,80 @@ PageStore::PageStore(KvPages& kv)
       nodes_(kv.total_pages()),
       by_text_(TextOrder{this}),
       by_age_(AgeOrder{this}),
-      evicted_(std::bit_ceil(std::clamp(kv.total_pages(), kLeastBuckets, kMostBuckets))) {}
+      evicted_(std::bit_ceil(std::clamp(kv.total_pages(), kLeastBuckets, kMostBuckets))) {
+  recover();
+}
 
 PageStore::~PageStore() {
   by_age_.clear();
   by_text_.clear();
+}
+
+/// From the root on, children before theirs. Ages are numbered anew: what a damaged record says must not stop the clock.
+void PageStore::recover() {
+  std::vector<PageId> pages, reached;
+  for (PageId page = 0; page < kv_.total_pages(); ++page) {
+    if (kv_.record(page).state.load(std::memory_order_acquire) == PageState::sealed) pages.push_back(page);
+  }
+  const auto parent_key = [this](PageId page) {
+    const PageRecordData& record = kv_.record(page);
+    return PageKey{record.parent_key[0], record.parent_key[1]};
+  };
+  std::ranges::sort(pages, {}, parent_key);
+  const auto reach_children = [&](PageId parent) {
+    for (const PageId page : std::ranges::equal_range(pages, key(parent), {}, parent_key)) {
+      if (parent != kNoPage && (kv_.record(parent).n_tokens != kPageTokens ||
+                                kv_.record(parent).name_space != kv_.record(page).name_space))
+        continue;
+      if (link(page, parent)) reached.push_back(page);
+    }
+  };
+  reach_children(kNoPage);
+  for (size_t i = 0; i < reached.size(); ++i) reach_children(reached[i]);
+  for (const PageId page : pages) {
+    if (!nodes_[page].by_text.is_linked()) kv_.release(page);
+  }
+  std::ranges::sort(reached, {}, [this](PageId page) { return kv_.record(page).last_use; });
+  for (const PageId page : reached) {
+    nodes_[page].checked = false;
+    kv_.touch(page, ++clock_);
+  }
+  for (const PageId page : reached) update_age(nodes_[page]);
+}
+
+/// A sealed page becomes a child of `parent`. False: that has one with these tokens.
+bool PageStore::link(PageId page, PageId parent) {
+  nodes_[page].parent = parent;
+  if (!by_text_.insert(nodes_[page]).second) return false;
+  if (parent != kNoPage) ++nodes_[parent].children;
+  return true;
+}
+
+/// False: the page was damaged, and is free with all behind it.
+bool PageStore::check(PageId page) {
+  Node& node = nodes_[page];
+  if (!node.checked && !kv_.intact(page)) {
+    drop_branch(page);
+    return false;
+  }
+  node.checked = true;
+  return true;
+}
+
+/// A damaged page and all behind it; none of them is in use, since none was checked.
+void PageStore::drop_branch(PageId page) {
+  PageId leaf = page;
+  for (;;) {
+    if (nodes_[leaf].children != 0) {   // the first of them
+      leaf = id_of(*by_text_.lower_bound(Text{leaf, 0, {}}, TextOrder{this}));
+      continue;
+    }
+    const PageId parent = nodes_[leaf].parent;
+    drop(leaf);
+    ++damaged_;
+    if (leaf == page) return;
+    leaf = parent;
+  }
 }
 
 PageStore::Text PageStore::text_of(const Node& node) const {
@@ -54,7 +123,14 @@ PageKey PageStore::key(PageId page) const {
   return {record.key[0], record.key[1]};
 }
 
-PageStore::Hit PageStore::find(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const {
+PageStore::Hit PageStore::find(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) {
+  for (;;) {
+    const Hit hit = look_up(parent, name_space, tokens);
+    if (hit.page == kNoPage || check(hit.page)) return hit;
+  }
+}
+
+PageStore::Hit PageStore::look_up(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const {
   const Text wanted{parent, name_space, tokens.first(std::min<size_t>(tokens.size(), kPageTokens))};
   Hit best;
   const auto consider = [&](const Node& node) {
@@ -151,12 +227,8 @@ PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::spa
   }
   if (like.page != kNoPage && like.tokens == kv_.record(like.page).n_tokens && !in_use(like.page)) drop(like.page);
   kv_.seal(page, name_space, key(parent), tokens, ++clock_);
-  node.parent = parent;
-  by_text_.insert(node);
-  if (parent != kNoPage) {
-    ++nodes_[parent].children;
-    update_age(nodes_[parent]);
-  }
+  node.checked = true;
+  link(page, parent);
   return page;
 }
 

@@ -22,6 +22,7 @@ namespace ellm::shm {
 
 class PageStore {
  public:
+  /// Takes over the sealed pages of a segment whose chain of parents reaches the root, and frees the others.
   explicit PageStore(KvPages& kv);
   ~PageStore();
 
@@ -31,12 +32,15 @@ class PageStore {
   uint32_t cached_pages() const { return total_pages() - free_pages() - used_; }
 
   /// The sealed page behind `parent` (kNoPage: at a text's beginning) that has the most first tokens in common with
-  /// `tokens`, and how many; kNoPage and 0 where none has one.
+  /// `tokens`, and how many; kNoPage and 0 where none has one. A page that an earlier process sealed is checked when it is
+  /// found for the first time; if it was damaged, it is free with all pages behind it, and the next best is found.
   struct Hit {
     PageId page = kNoPage;
     uint32_t tokens = 0;
   };
-  Hit find(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const;
+  Hit find(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens);
+  /// Pages that were found damaged.
+  uint32_t damaged_pages() const { return damaged_; }
 
   bool in_use(PageId page) const { return nodes_[page].uses != 0; }
   /// One more user of a sealed page whose parent is in use.
@@ -61,6 +65,7 @@ class PageStore {
   struct Node {
     PageId parent = kNoPage;
     uint32_t uses = 0, children = 0;
+    bool checked = true;   // its payload is what was sealed
     Hook by_text, by_age;
   };
   struct Text {   // a place in a text
@@ -86,11 +91,16 @@ class PageStore {
   PageId id_of(const Node& node) const { return static_cast<PageId>(&node - nodes_.data()); }
   Text text_of(const Node& node) const;
   void update_age(Node& node);
+  void recover();
+  bool link(PageId page, PageId parent);
+  Hit look_up(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const;
+  bool check(PageId page);
   void drop(PageId page);
+  void drop_branch(PageId page);
   bool evict_one();
 
   KvPages& kv_;
-  uint32_t used_ = 0;
+  uint32_t used_ = 0, damaged_ = 0;
   uint64_t clock_ = 0;               // of uses
   std::vector<Node> nodes_;          // by page
   Set<&Node::by_text, TextOrder> by_text_;   // the sealed pages

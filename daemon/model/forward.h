@@ -12,6 +12,9 @@
 
 namespace ellm::model {
 
+/// Rises when any K, V or logits change by a bit: pages of another version are not used any more.
+inline constexpr uint32_t kNumericsVersion = 1;
+
 /// A piece of one sequence: `tokens` at consecutive positions from `first_position`. `pages` covers positions 0 up to
 /// the last token's; the pages of the piece are written, those before it read.
 struct Chunk {

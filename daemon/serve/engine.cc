@@ -212,38 +212,51 @@ Engine::~Engine() {
   impl_->thread.join();
 }
 
-void Engine::add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type,
-                       uint64_t kv_tokens, uint32_t context, bool lock) {
+KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::Model> model, const KvSetup& kv) {
   const model::ModelConfig& config = model->config();
   shm::StoreOptions options;
-  options.geometry = {config.layers, config.kv_heads, config.head_dim, kv_type, kv_type};
-  options.pages = static_cast<uint32_t>(kv_tokens / shm::kPageTokens);
-  options.lock = lock;
+  options.geometry = {config.layers, config.kv_heads, config.head_dim, kv.type, kv.type};
+  const auto pages = [](uint64_t tokens) {
+    return static_cast<uint32_t>(std::min<uint64_t>(tokens / shm::kPageTokens, UINT32_MAX));
+  };
+  options.pages = pages(kv.tokens);
+  options.least_pages = pages(kv.least_tokens);
+  options.most_pages = pages(kv.most_tokens);
+  options.lock = kv.lock;
+  options.fingerprint = kv.fingerprint;
+  options.name = kv.segment_name;
+  options.fd = kv.segment_fd;
   Servable servable;
   servable.model = model;
-  servable.kv_type = shm::name_of(kv_type);
-  servable.context = static_cast<uint32_t>(std::min<uint64_t>(context, uint64_t{options.pages} * shm::kPageTokens));
+  servable.kv_type = shm::name_of(kv.type);
+  servable.context = static_cast<uint32_t>(std::min<uint64_t>(kv.context, uint64_t{options.pages} * shm::kPageTokens));
+  servable.on_damage = kv.on_damage;
   servable.is_end = [tokenizer = model->tokenizer()](uint32_t token) { return tokenizer->is_end(token); };
   if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");
   try {
     servable.kv = shm::KvPages::create(options);
     servable.runner = std::make_unique<ForwardRunner>(model, impl_->kernels, impl_->pool, *servable.kv, impl_->limits);
   } catch (const std::exception& e) {
-    throw model::LoadError(name + ": cannot make room for " + std::to_string(kv_tokens) + " tokens of KV (" +
+    throw model::LoadError(name + ": cannot make room for " + std::to_string(kv.tokens) + " tokens of KV (" +
                            std::to_string(options.geometry.page_bytes() * options.pages) + " bytes): " + e.what());
   }
-  add_servable(name, std::move(servable));
+  KvState state{servable.kv->taken_over(), servable.kv->refused(), 0,
+                uint64_t{servable.kv->total_pages()} * shm::kPageTokens, servable.kv->fd()};
+  state.kept_pages = add_servable(name, std::move(servable));
+  return state;
 }
 
-void Engine::add_servable(const std::string& name, Servable servable) {
+uint32_t Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
   auto queue =
       std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
+  const uint32_t cached = queue->cached_pages();
   std::lock_guard lock(impl_->mutex);
   if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {
     throw model::LoadError("a model named '" + name + "' is loaded already");
   }
+  return cached;
 }
 
 bool Engine::remove_model(const std::string& name) {

@@ -101,17 +101,36 @@ struct EngineCounters {
   double step_age_ms = 0;  // how long the present step has been running; 0 between steps
 };
 
+/// What a model's KV pages are to be: shm/kv_pages.h has the details.
+struct KvSetup {
+  shm::KvType type = shm::KvType::f16;
+  uint64_t tokens = 0;                                // that new pages hold
+  uint64_t least_tokens = 0, most_tokens = UINT64_MAX;  // that pages of an earlier process may hold
+  uint32_t context = 0;
+  bool lock = false;  // in memory; a failure shows in ModelRow::locked
+  std::string fingerprint, segment_name;
+  int segment_fd = -1;
+  std::function<void(uint32_t pages)> on_damage;  // cached pages of an earlier process were bad; engine thread
+};
+
+/// What they are then.
+struct KvState {
+  bool taken_over = false;
+  std::string refused;      // why an earlier process's pages are gone, if they are
+  uint32_t kept_pages = 0;  // that hold tokens
+  uint64_t tokens = 0;      // that all pages hold
+  int fd = -1;              // of the segment
+};
+
 class Engine {
  public:
   Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits);
   ~Engine();  // cancels what is left and joins the thread
 
-  /// Makes a model servable: its KV pages hold `kv_tokens` tokens and are locked in memory if `lock` (a failure shows
-  /// in ModelRow::locked). Any thread. Throws model::LoadError (no memory, or the name is taken).
-  void add_model(const std::string& name, std::shared_ptr<const model::Model> model, shm::KvType kv_type,
-                 uint64_t kv_tokens, uint32_t context, bool lock = false);
-  /// The same for whatever runs steps.
-  void add_servable(const std::string& name, Servable servable);
+  /// Makes a model servable. Any thread. Throws model::LoadError (no memory, or the name is taken).
+  KvState add_model(const std::string& name, std::shared_ptr<const model::Model> model, const KvSetup& kv);
+  /// The same for whatever runs steps. Returns how many of its pages hold tokens of an earlier process.
+  uint32_t add_servable(const std::string& name, Servable servable);
   /// Refuses new requests for it, finishes the running ones as `cancelled`, frees the pages; returns when that is done
   /// (a step at most; not from a callback). False: not loaded.
   bool remove_model(const std::string& name);

@@ -54,6 +54,7 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
   chunks_.reserve(limits_.max_running);
   rows_.reserve(limits_.max_running + limits_.score_rows);
   drawn_.reserve(limits_.max_running + limits_.score_rows);
+  publish_pages();
 }
 
 ModelQueue::~ModelQueue() = default;
@@ -134,6 +135,13 @@ void ModelQueue::publish_pages() noexcept {
   populated_pages_.store(servable_.kv->populated_pages(), std::memory_order_relaxed);
   free_pages_.store(cache_.pages().free_pages(), std::memory_order_relaxed);
   cached_pages_.store(cache_.pages().cached_pages(), std::memory_order_relaxed);
+  const uint32_t damaged = cache_.pages().damaged_pages();
+  if (damaged == damaged_pages_) return;
+  try {
+    if (servable_.on_damage) servable_.on_damage(damaged - damaged_pages_);
+    damaged_pages_ = damaged;
+  } catch (const std::bad_alloc&) {  // told the next time
+  }
 }
 
 std::span<const float> ModelQueue::run() {

@@ -98,6 +98,7 @@ class ModelQueue {
   const uint32_t total_pages_;
   const bool kv_locked_;
   PrefixCache cache_;
+  uint32_t damaged_pages_ = 0;  // that were told
   std::atomic<uint32_t> free_pages_, cached_pages_{0}, populated_pages_{0};
   uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
   SequenceList waiting_, running_;

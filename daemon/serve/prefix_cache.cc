@@ -66,7 +66,7 @@ void PrefixCache::share_stored(Sequence& s) {
 }
 
 /// Why what is not shared now has to be computed, as far as it is known already.
-void PrefixCache::look_ahead(Sequence& s) const {
+void PrefixCache::look_ahead(Sequence& s) {
   PageId page = parent_of(s, s.sealed_pages);
   uint32_t stored = s.computed;
   for (uint32_t index = s.sealed_pages;; ++index) {

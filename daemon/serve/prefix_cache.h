@@ -37,7 +37,7 @@ class PrefixCache {
   void share_stored(Sequence& s);
   void copy_stored(Sequence& s);
   bool is_filled_by_another(Sequence& s, const SequenceList& running) const;
-  void look_ahead(Sequence& s) const;
+  void look_ahead(Sequence& s);
 
   shm::PageStore store_;
   uint32_t reserved_ = 0;   // pages that running sequences may still take

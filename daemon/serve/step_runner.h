@@ -28,6 +28,7 @@ struct Servable {
   std::string kv_type;                        // "f16"
   uint32_t context = 0;                       // tokens of one request, prompt and answer; no more than kv holds
   std::function<bool(uint32_t)> is_end;       // tokens that end a generation
+  std::function<void(uint32_t)> on_damage;    // or empty: see KvSetup
   std::unique_ptr<shm::KvPages> kv;
   std::unique_ptr<StepRunner> runner;
 };

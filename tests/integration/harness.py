@@ -33,9 +33,9 @@ def environment(directory):
 
 
 class Daemon:
-    """`models`: name -> file, linked into the models directory. `config`: TOML text."""
+    """`models`: name -> file, linked into the models directory. `config`: TOML text. `keep`: prefixes outlive it."""
 
-    def __init__(self, models=None, config="", options=(), directory=None, wait=True):
+    def __init__(self, models=None, config="", options=(), directory=None, wait=True, keep=False, variables=None):
         self.directory = directory or tempfile.mkdtemp(prefix="ellm")
         self.keep = directory is not None
         self.models_dir = os.path.join(self.directory, "models")
@@ -50,7 +50,9 @@ class Daemon:
         self.socket = os.path.join(self.directory, "s")
         self.log = open(os.path.join(self.directory, "log"), "a+")
         command = [ELLMD, "--config", self.config, "--socket", self.socket, "--threads", "2", *options]
-        self.process = subprocess.Popen(command, stderr=self.log, env=environment(self.directory))
+        if not keep:
+            command += ["--kv-keep", "off"]      # nothing stays in /dev/shm
+        self.process = subprocess.Popen(command, stderr=self.log, env={**environment(self.directory), **(variables or {})})
         if wait:
             self.wait_ready()
 

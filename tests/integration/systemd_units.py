@@ -164,6 +164,27 @@ class Units(unittest.TestCase):
             self.assertEqual(len(connection.generate("The", model="small", max_tokens=5).tokens), 5)
         self.assertEqual(int(show("NRestarts")), restarts + 1)
 
+    def test_6_prefixes_outlive_restart_and_crash(self):
+        tokens = [3 + i * i % 500 for i in range(500)]
+
+        def ask():
+            with Connection(SOCKET) as connection:
+                answer = connection.generate(tokens=tokens, model="small", max_tokens=4, ignore_eos=True)
+                return answer, connection.status()["pid"]
+        first, pid = ask()
+        systemctl("restart", "ellmd.service")
+        second, restarted = ask()
+        self.assertNotEqual(pid, restarted)
+        self.assertEqual((second.cached, second.tokens), (499, first.tokens))
+        os.kill(restarted, 9)
+        third, crashed = ask()
+        self.assertNotEqual(restarted, crashed)
+        self.assertEqual((third.cached, third.tokens), (499, first.tokens))
+        self.assertEqual(show("NFileDescriptorStore"), "1")
+        with Connection(SOCKET) as connection:
+            connection.models(UNLOAD, "small")
+        wait_for(lambda: show("NFileDescriptorStore") == "0", "the descriptor's removal")
+
     def test_7_the_watchdog_ends_a_daemon_that_hangs(self):
         os.makedirs("/run/systemd/system/ellmd.service.d", exist_ok=True)
         with open("/run/systemd/system/ellmd.service.d/test.conf", "w") as file:

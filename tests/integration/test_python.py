@@ -228,7 +228,8 @@ class Restarts(unittest.TestCase):
             command = 'import os, sys; os.environ["LISTEN_PID"] = str(os.getpid()); os.dup2(int(sys.argv[1]), 3); ' \
                       'os.set_inheritable(3, True); os.execv(sys.argv[2], sys.argv[2:])'
             process = subprocess.Popen(
-                [sys.executable, "-c", command, str(listener.fileno()), ELLMD, "--config", directory + "/config", "--threads", "1"],
+                [sys.executable, "-c", command, str(listener.fileno()), ELLMD, "--config", directory + "/config", "--threads", "1",
+                 "--kv-keep", "off"],
                 env={**environment(directory), "LISTEN_FDS": "1"}, stderr=subprocess.DEVNULL, pass_fds=[listener.fileno()])
             caller.join(30)
             process.terminate()

@@ -34,7 +34,11 @@ class PrefixModel : public ::testing::Test {
     limits.step_tokens = 64;
     limits.step_ms = 0;
     auto made = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
-    made->add_model("stories", model_, kv_type, uint64_t{pages} * shm::kPageTokens, kContext);
+    KvSetup kv;
+    kv.type = kv_type;
+    kv.tokens = uint64_t{pages} * shm::kPageTokens;
+    kv.context = kContext;
+    made->add_model("stories", model_, kv);
     return made;
   }
 

@@ -50,7 +50,7 @@ void put(PageStore& store, const Tokens& text, uint64_t name_space = 0) {
 }
 
 /// Tokens of `text` that are stored.
-uint32_t longest(const PageStore& store, const Tokens& text, uint64_t name_space = 0) {
+uint32_t longest(PageStore& store, const Tokens& text, uint64_t name_space = 0) {
   uint32_t found = 0;
   PageId page = kNoPage;
   for (;;) {

@@ -1,0 +1,41 @@
+// Where the KV segments of models stand, so that prefixes outlive the daemon: under systemd in its file-descriptor store,
+// else in /dev/shm. One segment for each model's name; its fingerprint says of which bytes. Used while a model is loaded
+// or unloaded, by one thread at a time.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/config.h"
+#include "daemon/serve/engine.h"
+
+namespace ellm::daemon {
+
+class KvKeep {
+ public:
+  /// `stored`: the descriptors that systemd kept, by name; they belong to this object now.
+  KvKeep(const Config& config, std::map<std::string, int> stored);
+  ~KvKeep();
+
+  /// Memory that an earlier process's segment of this model holds.
+  uint64_t held_bytes(const std::string& model) const;
+  /// Says where the segment of a model that is about to be loaded stands; `bytes`: what it may grow to. Reads the model's
+  /// files where they have changed since the last time (their digest is remembered in the state directory). Where nothing
+  /// can be kept, a warning says why.
+  void prepare(serve::KvSetup& setup, const std::string& model, const std::vector<std::string>& files, uint64_t bytes,
+               std::vector<std::string>& warnings);
+  /// It is loaded: has systemd keep a new segment's descriptor. Returns what is worth a line in the log, or nothing.
+  std::string loaded(const std::string& model, const serve::KvSetup& setup, const serve::KvState& state);
+  /// It was unloaded: its memory goes.
+  void forget(const std::string& model);
+
+ private:
+  enum class Place : uint8_t { nowhere, shared_memory, fd_store };
+  std::string segment_name(const std::string& model) const;
+
+  const Place place_;
+  const std::string state_directory_;
+  std::map<std::string, int> stored_;
+};
+
+}  // namespace ellm::daemon
