@@ -13,6 +13,7 @@
 #include "daemon/kv_keep.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
+#include "daemon/model/experts.h"
 #include "daemon/runtime/memory.h"
 
 namespace ellm::daemon {
@@ -26,9 +27,11 @@ constexpr uint32_t kBusyRetryMs = 500;
 /// What a step needs beside weights and KV: logits, and the activations of its rows.
 uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
   const uint64_t logits = uint64_t{limits.max_running + limits.score_rows} * config.vocabulary;
-  const uint64_t row = 6ull * config.embedding + 3ull * config.feed_forward +
+  const uint64_t feed_forward = config.experts == 0 ? config.feed_forward : 0;
+  const uint64_t row = 7ull * config.embedding + 3ull * feed_forward +
                        (2ull * config.heads + 2ull * config.kv_heads) * config.head_dim;
-  return 4 * (logits + row * limits.step_tokens);
+  const uint64_t experts = config.experts == 0 ? 0 : model::ExpertsPass::bytes(config, limits.step_tokens);
+  return 4 * (logits + row * limits.step_tokens) + experts;
 }
 
 void describe_config(ModelInfo& info, const model::ModelConfig& config) {
@@ -96,6 +99,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   options.lock = config.memory.lock != "off";
   options.require_lock = config.memory.lock == "require";
   options.threads = threads;
+  options.context = config.context;
   auto loaded = std::make_shared<LoadedModel>();
   loaded->name = file.name;
   loaded->model = model::Model::load(file.path, options);

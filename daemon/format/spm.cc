@@ -11,8 +11,6 @@
 namespace ellm::format {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";   // U+2581
-
 // Order-reversing map of floats to integers; NaN is the worst of scores.
 uint32_t rank_of(float score) {
   if (std::isnan(score)) score = -INFINITY;
@@ -27,6 +25,14 @@ size_t pair_of(char first, char second) {
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 }  // namespace
+
+std::string_view Spm::without_marks(std::string_view text, std::string& memory) {
+  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";   // U+2581
+  if (text.find(kSpaceMark) == text.npos) return text;
+  for (size_t at; (at = text.find(kSpaceMark)) != text.npos; text.remove_prefix(at + kSpaceMark.size()))
+    memory.append(text.substr(0, at)).push_back(' ');
+  return memory.append(text);
+}
 
 Spm::Spm(const Gguf& file, const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
   const auto scores = file.find_floats("tokenizer.ggml.scores");
@@ -49,14 +55,8 @@ Spm::Spm(const Gguf& file, const Vocabulary& vocabulary) : vocabulary_(vocabular
 void Spm::encode(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const {
   if (text.empty()) return;
   if (text.size() > INT32_MAX) throw std::length_error("text of " + std::to_string(text.size()) + " bytes to tokenize, at most 2147483647");
-  std::string changed;
-  if (space_prefix || text.find(kSpaceMark) != text.npos) {   // the mark itself is a space
-    changed.reserve(text.size() + 1);
-    if (space_prefix) changed.push_back(' ');
-    for (size_t at; (at = text.find(kSpaceMark)) != text.npos; text.remove_prefix(at + kSpaceMark.size()))
-      changed.append(text.substr(0, at)).push_back(' ');
-    text = changed.append(text);
-  }
+  std::string prefixed;
+  if (space_prefix) text = prefixed.append(1, ' ').append(text);
   out.reserve(out.size() + text.size() / 3);
   PieceCache cache(text.size());
   MergeWorkspace work;

@@ -18,7 +18,10 @@ class Spm {
   /// `vocabulary` outlives it.
   Spm(const Gguf& file, const Vocabulary& vocabulary);
 
-  /// Appends the ids of a text without special tokens, with a space before it if `space_prefix`. A byte that is not UTF-8 is
+  /// The text with a space for each of SentencePiece's marks, which are spaces to it. In `memory` if there are any.
+  static std::string_view without_marks(std::string_view text, std::string& memory);
+
+  /// Appends the ids of a text without special tokens and marks, with a space before it if `space_prefix`. A byte that is not UTF-8 is
   /// a symbol of its own.
   void encode(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const;
 

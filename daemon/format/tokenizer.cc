@@ -75,6 +75,8 @@ Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   const Impl& impl = *impl_;
   std::vector<TokenId> out;
+  std::string memory;
+  if (std::holds_alternative<Spm>(impl.model)) text = Spm::without_marks(text, memory);
   if (options.add_special && impl.add_bos && impl.vocabulary.bos()) out.push_back(*impl.vocabulary.bos());
   const SpecialTokens& specials = options.parse_special ? impl.special : impl.user_defined;
   bool at_border = true;   // the beginning of the text, or behind a special token

@@ -6,8 +6,11 @@
   row(gemma2)                   \
   row(gemma3)                   \
   row(llama)                    \
+  row(phi3)                     \
   row(qwen2)                    \
-  row(qwen3)
+  row(qwen2moe)                 \
+  row(qwen3)                    \
+  row(qwen3moe)
 
 namespace ellm::model {
 

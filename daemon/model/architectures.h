@@ -19,18 +19,24 @@ enum class Extent : uint8_t {
   vocabulary,
   queries,        // heads * head_dim
   keys,           // kv_heads * head_dim
+  queries_keys_values,   // in one tensor, in this order
   feed_forward,
+  twice_feed_forward,    // gate and up in one tensor
+  expert_feed_forward,
+  shared_feed_forward,
+  experts,
   head,           // head_dim
   rope_pairs,     // rotated dimensions / 2
 };
 
 enum class Need : uint8_t { required, optional };
 
-/// A weight matrix (rows, columns), or a vector of `columns` values.
+/// A weight matrix (rows, columns), a vector of `columns` values, or `depth` matrices.
 struct TensorSpec {
   const char* name;          // in a layer: without its "blk.N."
   Extent columns, rows;
   Need need;
+  Extent depth = Extent::none;
 };
 
 struct Architecture {

@@ -50,6 +50,23 @@ inline constexpr std::array kPostNormTensors = {
     TensorSpec{"post_ffw_norm.weight", embedding, none, required},
 };
 
+/// A mixture of experts.
+inline constexpr std::array kExpertTensors = {
+    TensorSpec{"ffn_norm.weight", embedding, none, required},
+    TensorSpec{"ffn_gate_inp.weight", embedding, experts, required},
+    TensorSpec{"ffn_gate_exps.weight", embedding, expert_feed_forward, required, experts},
+    TensorSpec{"ffn_up_exps.weight", embedding, expert_feed_forward, required, experts},
+    TensorSpec{"ffn_down_exps.weight", expert_feed_forward, embedding, required, experts},
+};
+
+/// The expert that every token uses, and the gate that weighs it.
+inline constexpr std::array kSharedExpertTensors = {
+    TensorSpec{"ffn_gate_inp_shexp.weight", embedding, none, required},
+    TensorSpec{"ffn_gate_shexp.weight", embedding, shared_feed_forward, required},
+    TensorSpec{"ffn_up_shexp.weight", embedding, shared_feed_forward, required},
+    TensorSpec{"ffn_down_shexp.weight", shared_feed_forward, embedding, required},
+};
+
 template <size_t... N>
 constexpr auto join(const std::array<TensorSpec, N>&... parts) {
   std::array<TensorSpec, (N + ...)> all{};

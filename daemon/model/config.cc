@@ -17,7 +17,7 @@ using format::Gguf;
 using format::Tensor;
 using kernels::WeightType;
 
-constexpr uint32_t kMostLayers = 1u << 16, kMostHeads = 1u << 16, kWidest = 1u << 24, kLongestContext = 1u << 27;
+constexpr uint32_t kMostLayers = 1u << 16, kMostHeads = 1u << 16, kLongestContext = 1u << 27;
 constexpr uint32_t kSmallestHead = 8, kLargestHead = 256;
 
 std::string file_stem(const std::string& path) {
@@ -45,9 +45,9 @@ void read_heads(const ConfigReader& reader, ModelConfig& config) {
 }
 
 /// Keys that change the arithmetic in ways that no architecture here has.
-void refuse_variants(const ConfigReader& reader) {
-  if (reader.find_size("expert_count", 0, UINT32_MAX).value_or(0) != 0)
-    throw reader.error("expert_count", "mixtures of experts are not supported");
+void refuse_variants(const ConfigReader& reader, const ModelConfig& config) {
+  if (config.experts == 0 && reader.find_size("expert_count", 0, UINT32_MAX).value_or(0) != 0)
+    throw reader.error("expert_count", "mixtures of experts are not supported in architecture " + config.architecture);
   if (!reader.find_bool("attention.causal").value_or(true))
     throw reader.error("attention.causal", "false: the model does not generate text");
 }
@@ -80,7 +80,12 @@ class TensorCheck {
       case Extent::vocabulary: return config_.vocabulary;
       case Extent::queries: return uint64_t{config_.heads} * config_.head_dim;
       case Extent::keys: return uint64_t{config_.kv_heads} * config_.head_dim;
+      case Extent::queries_keys_values: return extent(Extent::queries) + 2 * extent(Extent::keys);
       case Extent::feed_forward: return config_.feed_forward;
+      case Extent::twice_feed_forward: return 2 * uint64_t{config_.feed_forward};
+      case Extent::expert_feed_forward: return config_.expert_feed_forward;
+      case Extent::shared_feed_forward: return config_.shared_feed_forward;
+      case Extent::experts: return config_.experts;
       case Extent::head: return config_.head_dim;
       case Extent::rope_pairs: return config_.rope.dimensions / 2;
     }
@@ -88,7 +93,7 @@ class TensorCheck {
   }
 
   void check(const TensorSpec& spec, const std::string& name);
-  [[noreturn]] void wrong_shape(const Tensor& tensor, uint64_t columns, uint64_t rows) const;
+  [[noreturn]] void wrong_shape(const Tensor& tensor, uint64_t columns, uint64_t rows, uint64_t depth) const;
   [[noreturn]] void wrong_type(const Tensor& tensor, bool vector) const;
 
   const Gguf& file_;
@@ -103,18 +108,20 @@ void TensorCheck::check(const TensorSpec& spec, const std::string& name) {
     throw file_.error("tensor " + format::quoted(name) + " is missing");
   }
   known_[static_cast<size_t>(tensor - file_.tensors().data())] = true;
-  const uint64_t columns = extent(spec.columns), rows = extent(spec.rows);
-  if (tensor->dims[0] != columns || tensor->rows() != rows) wrong_shape(*tensor, columns, rows);
+  const uint64_t columns = extent(spec.columns), rows = extent(spec.rows), depth = extent(spec.depth);
+  if (tensor->dims[0] != columns || tensor->rows() != rows * depth || (depth != 1 && tensor->dims[1] != rows))
+    wrong_shape(*tensor, columns, rows, depth);
   const bool vector = spec.rows == Extent::none;
   const std::optional<WeightType> type = weight_type(*tensor->type);
   if (!type || (vector && kernels::is_quantised(*type))) wrong_type(*tensor, vector);
 }
 
-void TensorCheck::wrong_shape(const Tensor& tensor, uint64_t columns, uint64_t rows) const {
+void TensorCheck::wrong_shape(const Tensor& tensor, uint64_t columns, uint64_t rows, uint64_t depth) const {
   std::string found;
   for (const uint64_t dim : tensor.dims) found += (found.empty() ? "" : " x ") + std::to_string(dim);
   throw file_.error("tensor " + format::quoted(tensor.name) + ": its shape is " + found + ", expected " +
-                    std::to_string(columns) + (rows == 1 ? "" : " x " + std::to_string(rows)));
+                    std::to_string(columns) + (rows == 1 ? "" : " x " + std::to_string(rows)) +
+                    (depth == 1 ? "" : " x " + std::to_string(depth)));
 }
 
 void TensorCheck::wrong_type(const Tensor& tensor, bool vector) const {
@@ -159,7 +166,7 @@ std::optional<WeightType> weight_type(const format::TensorType& type) {
   return std::nullopt;
 }
 
-ModelConfig read_config(const Gguf& file) {
+ModelConfig read_config(const Gguf& file, uint32_t context) {
   ModelConfig config;
   config.architecture = file.get_string("general.architecture");
   const Architecture* architecture = find_architecture(config.architecture);
@@ -167,7 +174,6 @@ ModelConfig read_config(const Gguf& file) {
     throw file.error("key 'general.architecture': unknown architecture " + format::quoted(config.architecture) +
                      ", expected one of " + architecture_names());
   const ConfigReader reader(file, config.architecture);
-  refuse_variants(reader);
   config.layers = reader.get_size("block_count", 1, kMostLayers);
   config.embedding = reader.get_size("embedding_length", 1, kWidest);
   config.feed_forward = reader.get_size("feed_forward_length", 1, kWidest);
@@ -175,10 +181,12 @@ ModelConfig read_config(const Gguf& file) {
   read_heads(reader, config);
   config.norm_epsilon = static_cast<float>(reader.get_number("attention.layer_norm_rms_epsilon", 1e-20, 1));
   config.vocabulary = read_vocabulary(file);
-  config.rope = read_rope_config(reader, config.head_dim, config.context);
+  if (context == 0 || context > config.context) context = config.context;
+  config.rope = read_rope_config(reader, config.head_dim, config.context, context);
   config.rope.neox = architecture->neox;
   config.attention_scale = 1 / std::sqrt(static_cast<float>(config.head_dim));
   if (architecture->read) architecture->read(reader, config);
+  refuse_variants(reader, config);
   TensorCheck(file, config).check(*architecture);
   config.tied_output = !file.find_tensor("output.weight");
   config.qkv_bias = std::any_of(file.tensors().begin(), file.tensors().end(), [](const Tensor& tensor) {

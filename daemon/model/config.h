@@ -11,7 +11,7 @@
 
 namespace ellm::model {
 
-enum class RopeScaling : uint8_t { none, linear, yarn, llama3 };
+enum class RopeScaling : uint8_t { none, linear, yarn, llama3, longrope };
 
 struct RopeConfig {
   uint32_t dimensions = 0;            // rotated dimensions of a head (even)
@@ -21,7 +21,8 @@ struct RopeConfig {
   double factor = 1;
   uint32_t original_context = 0;      // yarn, llama3
   double yarn_beta_fast = 32, yarn_beta_slow = 1, yarn_attention_factor = 1, yarn_extrapolation = 1;
-  std::vector<float> frequency_factors;   // tensor rope_freqs.weight (llama3): frequencies are divided by these
+  // Frequencies are divided by these: tensor rope_freqs.weight (llama3), rope_factors_long or _short.weight (longrope).
+  std::vector<float> frequency_factors;
 };
 
 enum class Activation : uint8_t { silu, gelu };   // gelu: its form with tanh
@@ -33,6 +34,10 @@ struct ModelConfig {
   uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   uint32_t context = 0;               // tokens the model was trained for
   uint32_t vocabulary = 0;
+  uint32_t experts = 0, experts_used = 0;   // of each layer, by each token; 0: a plain feed-forward network
+  uint32_t expert_feed_forward = 0;
+  uint32_t shared_feed_forward = 0;   // of the expert that every token uses; 0: none
+  bool normalise_experts = false;     // the chosen experts' weights add up to 1
   float norm_epsilon = 1e-5f;
   bool qkv_bias = false;              // also true where the file carries biases
   bool tied_output = false;           // no output.weight: token_embd serves
@@ -53,8 +58,9 @@ struct ModelConfig {
 
 /// Reads and checks hyper-parameters, required tensors and their shapes and types. Throws format::FormatError: an
 /// unknown architecture, a missing or impossible value, a missing or misshapen tensor, a weight type that the kernels
-/// lack; each named with what was expected.
-ModelConfig read_config(const format::Gguf& file);
+/// lack; each named with what was expected. `context`: the most tokens that a request may have, by which some RoPE scalings
+/// choose their factors; 0: as many as the model was trained for.
+ModelConfig read_config(const format::Gguf& file, uint32_t context = 0);
 
 /// The kernels' name for a file's type; absent where the kernels cannot compute on it.
 std::optional<kernels::WeightType> weight_type(const format::TensorType& type);

@@ -1,6 +1,7 @@
 // Bounded reads of hyper-parameters.
 #include "daemon/model/config_reader.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace ellm::model {
@@ -51,6 +52,13 @@ std::optional<float> read_soft_cap(const ConfigReader& reader, std::string_view 
   const std::optional<double> cap = reader.find_number(key, 0, 1e6);
   if (cap && *cap != 0 && *cap < 1e-3) throw reader.error(key, number_text(*cap) + ", expected 0 or 0.001 to 1e+06");
   return cap ? std::optional(static_cast<float>(*cap)) : std::nullopt;
+}
+
+void read_experts(const ConfigReader& reader, ModelConfig& config) {
+  config.experts = reader.get_size("expert_count", 1, 1u << 16);
+  config.experts_used = reader.get_size("expert_used_count", 1, config.experts);
+  const auto size = reader.find_size("expert_feed_forward_length", 1, kWidest);
+  config.expert_feed_forward = size.value_or(std::max(1u, config.feed_forward / config.experts_used));
 }
 
 }  // namespace ellm::model

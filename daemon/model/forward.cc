@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "daemon/model/experts.h"
+#include "daemon/model/panel_share.h"
 #include "daemon/model/step_buffers.h"
 
 namespace ellm::model {
@@ -20,7 +22,6 @@ using kernels::PanelMatrix;
 using runtime::Worker;
 
 constexpr uint32_t kRowBlock = 16;        // query rows of one attention item
-constexpr uint32_t kMatmulItems = 6;      // items per worker of a matrix product: small enough to balance, large enough to stream
 
 /// One token row of the step.
 struct Row {
@@ -61,6 +62,7 @@ struct ForwardPass::Impl {
       forms.push_back(f);
     }
     output_form.add(w.output);
+    if (c.experts != 0) experts = std::make_unique<ExpertsPass>(c, k, max_rows);
     const uint32_t pages = (max_context + shm::kPageTokens - 1) / shm::kPageTokens;
     for (auto& pointers : block_pointers) pointers.resize(2 * size_t{pages});
     // A step allocates nothing, so it cannot fail for want of memory.
@@ -85,6 +87,7 @@ struct ForwardPass::Impl {
   const uint32_t q_dim, kv_dim, group;
   std::vector<LayerForms> forms;
   Forms output_form;
+  std::unique_ptr<ExpertsPass> experts;   // of a mixture
   std::vector<std::vector<const std::byte*>> block_pointers;   // per worker: K blocks, then V blocks
 
   // the step at hand
@@ -197,14 +200,6 @@ void ForwardPass::Impl::embed(Worker& worker) {
   worker.barrier();
 }
 
-/// A worker's share of a matrix product, item by item. `panels` counts those of `which` matrices in one row of items.
-template <typename Body>
-void for_panels(Worker& worker, uint32_t panels, uint32_t granule, const Body& body) {
-  uint32_t piece = (panels + worker.count() * kMatmulItems - 1) / (worker.count() * kMatmulItems);
-  piece = (piece + granule - 1) / granule * granule;
-  for (uint32_t i; (i = worker.next()) * uint64_t{piece} < panels;) body(i * piece, std::min(panels, (i + 1) * piece));
-}
-
 /// RMS norm of the rows `which` (null data: rows 0 … n-1), packed as the input of a matrix product. With few rows every worker
 /// packs its own copy; otherwise they share the rows and meet.
 Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which,
@@ -244,7 +239,11 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
   const Activations attended[] = {b.attention_out.shared(n()), b.attention_rest.shared(n())};
   project(worker, l.attention_output, std::span(attended, forms[index].output.q8 ? 2 : 1), l.attention_output_bias,
           l.post_attention_norm);
-  feed_forward(worker, index);
+  if (experts) {
+    experts->run(worker, l, b.residual, n());
+  } else {
+    feed_forward(worker, index);
+  }
 }
 
 /// Adds the product of a matrix with each of `inputs` to the residual stream; with a `post_norm` their normalised sum.

@@ -24,6 +24,7 @@ using kernels::WeightType;
 /// A matrix that waits for its place in the region.
 struct Pending {
   const Tensor* tensor;
+  uint64_t first_row;      // of the tensor's
   PanelMatrix* target;
   size_t offset;
 };
@@ -33,13 +34,17 @@ class Collector {
  public:
   explicit Collector(const format::Gguf& file) : file_(file) {}
 
-  void matrix(const std::string& name, PanelMatrix* target) {
-    const Tensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) throw file_.error("tensor '" + name + "' is missing");
-    const auto type = static_cast<WeightType>(tensor->type->id);
-    const auto cols = static_cast<uint32_t>(tensor->dims[0]);
-    *target = {type, static_cast<uint32_t>(tensor->rows()), cols, nullptr, kernels::panel_bytes(type, cols)};
-    matrices_.push_back({tensor, target, bytes_});
+  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
+
+  void matrix(const std::string& name, PanelMatrix* target) { rows(name, 0, find(name).rows(), target); }
+
+  /// `count` of a tensor's rows as a matrix of its own.
+  void rows(const std::string& name, uint64_t first, uint64_t count, PanelMatrix* target) {
+    const Tensor& tensor = find(name);
+    const auto type = static_cast<WeightType>(tensor.type->id);
+    const auto cols = static_cast<uint32_t>(tensor.dims[0]);
+    *target = {type, static_cast<uint32_t>(count), cols, nullptr, kernels::panel_bytes(type, cols)};
+    matrices_.push_back({&tensor, first, target, bytes_});
     bytes_ += target->panel_bytes * target->panels();
   }
 
@@ -103,16 +108,22 @@ class Collector {
   }
 
  private:
+  const Tensor& find(const std::string& name) const {
+    const Tensor* tensor = file_.find_tensor(name);
+    if (tensor == nullptr) throw file_.error("tensor '" + name + "' is missing");
+    return *tensor;
+  }
+
   static constexpr uint32_t kPiece = 16;   // panels
 
   /// Reads the rows of panels [first, first + kPiece) into `rows` and repacks them.
   void place_piece(const Pending& p, uint32_t first, std::byte* memory, std::vector<std::byte>& rows) const {
-    const uint64_t row_bytes = p.tensor->data.size() / p.target->rows;
+    const uint64_t row_bytes = p.tensor->data.size() / p.tensor->rows();
     const uint32_t first_row = first * kernels::kPanelRows;
     PanelMatrix piece = *p.target;
     piece.rows = std::min(kPiece * kernels::kPanelRows, piece.rows - first_row);
     rows.resize(piece.rows * row_bytes);
-    file_.read(*p.tensor, first_row * row_bytes, rows);
+    file_.read(*p.tensor, (p.first_row + first_row) * row_bytes, rows);
     std::byte* to = memory + p.offset + first * piece.panel_bytes;
     piece.data = to;
     kernels::repack(piece, to, rows.data(), 0, piece.panels());
@@ -124,6 +135,47 @@ class Collector {
   size_t bytes_ = 0, vector_floats_ = 0;
 };
 
+void collect_qkv(Collector& c, const ModelConfig& config, const std::string& blk, Layer& l) {
+  if (c.has(blk + "attn_qkv.weight")) {
+    const uint64_t queries = uint64_t{config.heads} * config.head_dim, keys = uint64_t{config.kv_heads} * config.head_dim;
+    c.rows(blk + "attn_qkv.weight", 0, queries, &l.q);
+    c.rows(blk + "attn_qkv.weight", queries, keys, &l.k);
+    c.rows(blk + "attn_qkv.weight", queries + keys, keys, &l.v);
+    return;
+  }
+  c.matrix(blk + "attn_q.weight", &l.q);
+  c.matrix(blk + "attn_k.weight", &l.k);
+  c.matrix(blk + "attn_v.weight", &l.v);
+}
+
+void collect_experts(Collector& c, const ModelConfig& config, const std::string& blk, Layer& l) {
+  const uint64_t hidden = config.expert_feed_forward;
+  c.matrix(blk + "ffn_gate_inp.weight", &l.router);
+  l.experts.resize(config.experts);
+  for (uint32_t e = 0; e < config.experts; ++e) {
+    c.rows(blk + "ffn_gate_exps.weight", e * hidden, hidden, &l.experts[e].gate);
+    c.rows(blk + "ffn_up_exps.weight", e * hidden, hidden, &l.experts[e].up);
+    c.rows(blk + "ffn_down_exps.weight", uint64_t{e} * config.embedding, config.embedding, &l.experts[e].down);
+  }
+  if (config.shared_feed_forward == 0) return;
+  c.matrix(blk + "ffn_gate_inp_shexp.weight", &l.shared_gate);
+  c.matrix(blk + "ffn_gate_shexp.weight", &l.shared_expert.gate);
+  c.matrix(blk + "ffn_up_shexp.weight", &l.shared_expert.up);
+  c.matrix(blk + "ffn_down_shexp.weight", &l.shared_expert.down);
+}
+
+void collect_feed_forward(Collector& c, const ModelConfig& config, const std::string& blk, Layer& l) {
+  if (config.experts != 0) return collect_experts(c, config, blk, l);
+  if (c.has(blk + "ffn_gate.weight")) {
+    c.matrix(blk + "ffn_gate.weight", &l.gate);
+    c.matrix(blk + "ffn_up.weight", &l.up);
+  } else {
+    c.rows(blk + "ffn_up.weight", 0, config.feed_forward, &l.gate);
+    c.rows(blk + "ffn_up.weight", config.feed_forward, config.feed_forward, &l.up);
+  }
+  c.matrix(blk + "ffn_down.weight", &l.down);
+}
+
 void collect(Collector& c, const ModelConfig& config, Weights& w) {
   c.matrix("token_embd.weight", &w.token_embedding);
   c.vector("output_norm.weight", &w.output_norm);
@@ -134,9 +186,7 @@ void collect(Collector& c, const ModelConfig& config, Weights& w) {
     Layer& l = w.layers[i];
     c.vector(blk + "attn_norm.weight", &l.attention_norm);
     c.vector(blk + "ffn_norm.weight", &l.feed_forward_norm);
-    c.matrix(blk + "attn_q.weight", &l.q);
-    c.matrix(blk + "attn_k.weight", &l.k);
-    c.matrix(blk + "attn_v.weight", &l.v);
+    collect_qkv(c, config, blk, l);
     c.matrix(blk + "attn_output.weight", &l.attention_output);
     c.vector(blk + "post_attention_norm.weight", &l.post_attention_norm);
     c.vector(blk + "post_ffw_norm.weight", &l.post_feed_forward_norm);
@@ -146,9 +196,7 @@ void collect(Collector& c, const ModelConfig& config, Weights& w) {
     c.vector(blk + "attn_k.bias", &l.k_bias);
     c.vector(blk + "attn_v.bias", &l.v_bias);
     c.vector(blk + "attn_output.bias", &l.attention_output_bias);
-    c.matrix(blk + "ffn_gate.weight", &l.gate);
-    c.matrix(blk + "ffn_up.weight", &l.up);
-    c.matrix(blk + "ffn_down.weight", &l.down);
+    collect_feed_forward(c, config, blk, l);
   }
 }
 
@@ -170,7 +218,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   auto file = format::Gguf::open(path);
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;
-  model->config_ = read_config(*file);
+  model->config_ = read_config(*file, options.context);
   model->tokenizer_ = format::Tokenizer::open(*file);
   model->rope_ = make_rope_table(model->config_.rope);
   if (model->config_.window_rope) model->window_rope_ = make_rope_table(*model->config_.window_rope);

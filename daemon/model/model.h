@@ -19,6 +19,12 @@
 
 namespace ellm::model {
 
+/// One expert of a mixture.
+struct Expert {
+  kernels::PanelMatrix gate, up;                  // (its feed_forward, embedding)
+  kernels::PanelMatrix down;                      // (embedding, its feed_forward)
+};
+
 /// One transformer layer's weights. Norms and biases are f32.
 struct Layer {
   const float* attention_norm;                    // (embedding)
@@ -29,8 +35,12 @@ struct Layer {
   const float *q_norm, *k_norm;                   // (head_dim), or null
   kernels::PanelMatrix attention_output;          // (embedding, heads*head_dim)
   const float* attention_output_bias;             // or null
-  kernels::PanelMatrix gate, up;                  // (feed_forward, embedding)
+  kernels::PanelMatrix gate, up;                  // (feed_forward, embedding); without rows in a mixture of experts
   kernels::PanelMatrix down;                      // (embedding, feed_forward)
+  kernels::PanelMatrix router;                    // (experts, embedding)
+  std::vector<Expert> experts;
+  kernels::PanelMatrix shared_gate;               // (1, embedding), without rows where there is no shared expert
+  Expert shared_expert;
 };
 
 struct Weights {
@@ -45,6 +55,7 @@ struct LoadOptions {
   bool lock = true;                               // mlock; a failure is a warning
   bool require_lock = false;                      // … or an error
   uint32_t threads = 1;                           // that repack
+  uint32_t context = 0;                           // of requests; 0: what the model was trained for
   size_t memory_budget_bytes = 0;                 // 0: what is available; refused with the sum before loading
 };
 

@@ -11,19 +11,20 @@ namespace {
 // Wider than any model needs, narrow enough that angles stay within the range of exact reduction.
 constexpr double kLeastFactor = 1e-3, kMostFactor = 1e6;
 
-std::vector<float> read_frequency_factors(const format::Gguf& file, uint32_t pairs) {
-  const format::Tensor* tensor = file.find_tensor("rope_freqs.weight");
+std::vector<float> read_frequency_factors(const format::Gguf& file, const char* tensor_name, uint32_t pairs) {
+  const std::string name = std::string("tensor '") + tensor_name + "': ";
+  const format::Tensor* tensor = file.find_tensor(tensor_name);
   if (!tensor) return {};
   if (tensor->type->id != static_cast<uint32_t>(kernels::WeightType::f32))
-    throw file.error("tensor 'rope_freqs.weight': type " + std::string(tensor->type->name) + ", expected F32");
+    throw file.error(name + "type " + std::string(tensor->type->name) + ", expected F32");
   if (tensor->elements() != pairs || tensor->dims[0] != pairs)
-    throw file.error("tensor 'rope_freqs.weight': " + std::to_string(tensor->elements()) + " values, expected " +
+    throw file.error(name + std::to_string(tensor->elements()) + " values, expected " +
                      std::to_string(pairs) + ", one for each rotated pair");
   std::vector<float> factors(pairs);
   file.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
   for (const float factor : factors)
     if (!(factor >= kLeastFactor && factor <= kMostFactor))
-      throw file.error("tensor 'rope_freqs.weight': a factor is " + std::to_string(factor) + ", expected 0.001 to 1e6");
+      throw file.error(name + "a factor is " + std::to_string(factor) + ", expected 0.001 to 1e6");
   return factors;
 }
 
@@ -48,18 +49,30 @@ void read_yarn(const ConfigReader& reader, uint32_t context, RopeConfig& rope) {
   if (rope.yarn_extrapolation == 0) rope.yarn_attention_factor *= own;
 }
 
+/// Phi's "longrope": one set of factors for requests within the original context, one for longer ones. Which requests there
+/// will be is settled once, by the context that the model is loaded with, so that the keys of a prefix never change.
+void read_longrope(const ConfigReader& reader, uint32_t trained, uint32_t context, RopeConfig& rope) {
+  rope.scaling = RopeScaling::longrope;
+  rope.original_context = reader.find_size("rope.scaling.original_context_length", 1, UINT32_MAX).value_or(trained);
+  const char* name = context > rope.original_context ? "rope_factors_long.weight" : "rope_factors_short.weight";
+  rope.frequency_factors = read_frequency_factors(reader.file(), name, rope.dimensions / 2);
+  if (rope.frequency_factors.empty())
+    throw reader.file().error(std::string("tensor '") + name + "' is missing, longrope scaling needs it");
+}
+
 }  // namespace
 
-RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint32_t context) {
+RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint32_t trained, uint32_t context) {
   RopeConfig rope;
   rope.dimensions = reader.find_size("rope.dimension_count", 2, head_dim).value_or(head_dim);
   if (rope.dimensions % 2 != 0)
     throw reader.error("rope.dimension_count", std::to_string(rope.dimensions) + ", expected an even number");
   rope.base = reader.find_number("rope.freq_base", 2, 1e15).value_or(10000);
-  rope.frequency_factors = read_frequency_factors(reader.file(), rope.dimensions / 2);
+  rope.frequency_factors = read_frequency_factors(reader.file(), "rope_freqs.weight", rope.dimensions / 2);
   rope.yarn_attention_factor = reader.find_number("rope.scaling.attn_factor", 1e-3, 1e3).value_or(1);
 
-  const std::string_view type = reader.find_string("rope.scaling.type").value_or("linear");
+  const bool factors = reader.file().find_tensor("rope_factors_long.weight") != nullptr;
+  const std::string_view type = reader.find_string("rope.scaling.type").value_or(factors ? "longrope" : "linear");
   if (type == "none") {
     rope.scaling = RopeScaling::none;
   } else if (type == "linear") {
@@ -68,10 +81,12 @@ RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint3
   } else if (type == "yarn") {
     rope.scaling = RopeScaling::yarn;
     rope.factor = find_factor(reader).value_or(1);
-    read_yarn(reader, context, rope);
+    read_yarn(reader, trained, rope);
+  } else if (type == "longrope" || type == "su") {
+    read_longrope(reader, trained, context, rope);
   } else if (type != "llama3") {
     throw reader.error("rope.scaling.type",
-                       "unknown scaling " + format::quoted(type) + ", expected none, linear or yarn");
+                       "unknown scaling " + format::quoted(type) + ", expected none, linear, yarn or longrope");
   }
   if (type == "llama3" && rope.frequency_factors.empty())
     throw reader.file().error("tensor 'rope_freqs.weight' is missing, llama3 scaling needs it");

@@ -33,8 +33,9 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.residual = arena.floats(size_t{rows} * c.embedding);
   b.qkv = arena.floats(size_t{rows} * (q_dim + 2 * kv_dim));
   b.attended = arena.floats(size_t{rows} * q_dim);
-  b.gate = arena.floats(size_t{rows} * c.feed_forward);
-  b.up = arena.floats(size_t{rows} * c.feed_forward);
+  const uint32_t feed_forward = c.experts == 0 ? c.feed_forward : 0;   // experts have buffers of their own
+  b.gate = arena.floats(size_t{rows} * feed_forward);
+  b.up = arena.floats(size_t{rows} * feed_forward);
   b.cos = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   b.sin = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   const uint32_t window_pairs = c.window_rope ? c.window_rope->dimensions / 2 : 0;
@@ -51,7 +52,7 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   packed(b.normed, c.embedding);
   packed(b.attention_out, q_dim);
   packed(b.attention_rest, q_dim);
-  packed(b.activated, c.feed_forward);
+  packed(b.activated, feed_forward);
 }
 
 }  // namespace

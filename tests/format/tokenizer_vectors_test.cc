@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/format/tokenizer_files.h"
+#include "tests/support/real_models.h"
 
 namespace ellm::format {
 namespace {
@@ -48,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, Vectors,
 
 struct Column {
   const char* name;
-  const char* file;   // below the reference data
+  const char* file;   // below the reference data, or the name of a real model
   bool trims;         // its SentencePiece model drops leading, trailing and repeated spaces, which a GGUF does not record
   size_t at_least;    // rows compared
 };
@@ -64,7 +65,9 @@ TEST_P(Strings, Agree) {
   const auto data = tests::test_data();
   if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
   const Column column = GetParam();
-  const std::string path = *data + "/" + column.file;
+  const std::string model = std::string_view(column.file).find('/') == std::string_view::npos ? column.file : "";
+  const std::string path = model.empty() ? *data + "/" + column.file : tests::find_real_model(model);
+  if (path.empty()) GTEST_SKIP() << model << " is not there: $ELLM_TEST_DATA/tools/get-models " << model;
   const auto tokenizer = Tokenizer::open(path.ends_with(".gz") ? *tests::gguf_of(tests::gunzip(path)) : *Gguf::open(path));
   size_t compared = 0;
   for (const std::string& line : split(tests::gunzip(*data + "/tokenizers/strings.jsonl.gz"), "\n")) {
@@ -84,6 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, Strings,
                          testing::Values(Column{"qwen", "tokenizers/qwen2.gguf.gz", false, 1718},
                                          Column{"llama3", "tokenizers/llama-bpe.gguf.gz", false, 1718},
                                          Column{"llama2", "tokenizers/llama-spm.gguf.gz", false, 1718},
+                                         Column{"gemma", "gemma3-270m", false, 1718},
                                          Column{"tok512", "models/stories260K.gguf", true, 1200},
                                          Column{"gpt2_llamacpp", "tokenizers/gpt-2.gguf.gz", false, 1718}),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -1,13 +1,82 @@
-"""Copies of a GGUF file with one more key, written from the format's specification."""
+"""GGUF files read, written, and copied with one more key; from the format's specification."""
 import struct
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 
 
 def text(value):
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
+
+
+def read(source):
+    """Keys as {name: value} and tensors as {name: (dims, type, bytes)}."""
+    with open(source, "rb") as file:
+        data = file.read()
+    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", data)
+    assert (magic, version) == (b"GGUF", 3)
+    at = 24
+
+    def take(form):
+        nonlocal at
+        value = struct.unpack_from("<" + form, data, at)[0]
+        at += struct.calcsize("<" + form)
+        return value
+
+    def take_text():
+        nonlocal at
+        size = take("Q")
+        at += size
+        return data[at - size:at].decode(errors="replace")
+
+    def take_value(kind):
+        if kind == STRING:
+            return take_text()
+        if kind == ARRAY:
+            element, count = take("I"), take("Q")
+            return [take_value(element) for _ in range(count)]
+        return take(FORMS[kind])
+
+    values = {}
+    for _ in range(keys):
+        name = take_text()
+        values[name] = take_value(take("I"))
+    entries = []
+    for _ in range(tensors):
+        name = take_text()
+        dims = [take("Q") for _ in range(take("I"))]
+        entries.append((name, dims, take("I"), take("Q")))
+    alignment = values.get("general.alignment", 32)
+    base = -(-at // alignment) * alignment
+    ends = sorted(offset for *_, offset in entries) + [len(data) - base]
+    following = dict(zip(ends, ends[1:]))
+    return values, {name: (dims, kind, data[base + offset:base + following[offset]]) for name, dims, kind, offset in entries}
+
+
+def write(target, keys, tensors):
+    """Keys as {name: value}: text, int (u32), float (f32), or a list of one of them; tensors as {name: (dims, bytes)}, F32,
+    or {name: (dims, bytes, type)}."""
+    def typed(value):
+        if isinstance(value, str):
+            return STRING, text(value)
+        if isinstance(value, list):
+            kind = typed(value[0])[0]
+            return ARRAY, struct.pack("<IQ", kind, len(value)) + b"".join(typed(item)[1] for item in value)
+        kind = 6 if isinstance(value, float) else 4
+        return kind, struct.pack("<" + FORMS[kind], value)
+
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
+    for name, value in keys.items():
+        kind, data = typed(value)
+        head += text(name) + struct.pack("<I", kind) + data
+    body = b""
+    for name, (dims, data, *kind) in tensors.items():
+        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, *(kind or [0]), len(body))
+        body += data + bytes(-len(data) % 32)
+    with open(target, "wb") as file:
+        file.write(head + bytes(-len(head) % 32) + body)
 
 
 def with_string(source, target, key, value):

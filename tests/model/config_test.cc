@@ -118,7 +118,10 @@ TEST(Config, RopeScaling) {
 
   b.string("llama.rope.scaling.type", "longrope");
   EXPECT_EQ(refusal(b),
-            "file.gguf: key 'llama.rope.scaling.type': unknown scaling 'longrope', expected none, linear or yarn");
+            "file.gguf: tensor 'rope_factors_long.weight' is missing, longrope scaling needs it");
+  b.string("llama.rope.scaling.type", "dynamic");
+  EXPECT_EQ(refusal(b), "file.gguf: key 'llama.rope.scaling.type': unknown scaling 'dynamic', expected none, linear, yarn or "
+                        "longrope");
 
   GgufBuilder llama3 = tiny_model();
   llama3.tensor_f32("rope_freqs.weight", {4}, 8.0f);
@@ -135,8 +138,8 @@ TEST(Config, RopeScaling) {
 TEST(Config, Refusals) {
   const auto with_u32 = [](const std::string& key, uint32_t x) { return refusal(tiny_model().u32("llama." + key, x)); };
   EXPECT_EQ(refusal(tiny_model("mamba")),
-            "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of gemma2, gemma3, llama, qwen2, "
-            "qwen3");
+            "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of gemma2, gemma3, llama, phi3, "
+            "qwen2, qwen2moe, qwen3, qwen3moe");
   EXPECT_EQ(refusal(GgufBuilder{}), "file.gguf: key 'general.architecture' is missing");
   EXPECT_EQ(with_u32("block_count", 0), "file.gguf: key 'llama.block_count': 0, expected 1 to 65536");
   EXPECT_EQ(with_u32("block_count", 3), "file.gguf: tensor 'blk.2.attn_norm.weight' is missing");
@@ -150,7 +153,8 @@ TEST(Config, Refusals) {
   EXPECT_EQ(with_u32("rope.dimension_count", 7),
             "file.gguf: key 'llama.rope.dimension_count': 7, expected an even number");
   EXPECT_EQ(with_u32("rope.dimension_count", 10), "file.gguf: key 'llama.rope.dimension_count': 10, expected 2 to 8");
-  EXPECT_EQ(with_u32("expert_count", 8), "file.gguf: key 'llama.expert_count': mixtures of experts are not supported");
+  EXPECT_EQ(with_u32("expert_count", 8), "file.gguf: key 'llama.expert_count': mixtures of experts are not supported in "
+            "architecture llama");
   EXPECT_EQ(with_u32("expert_count", 0), "(accepted)");
   EXPECT_EQ(refusal(tiny_model().remove("llama.context_length")), "file.gguf: key 'llama.context_length': is missing");
   EXPECT_EQ(refusal(tiny_model().f32("llama.attention.layer_norm_rms_epsilon", -1)),

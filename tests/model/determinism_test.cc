@@ -10,6 +10,7 @@
 
 #include "daemon/runtime/cpu_features.h"
 #include "tests/kernels/emulated_level.h"
+#include "tests/support/generated_model.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
@@ -43,14 +44,15 @@ std::vector<std::string> levels() {
 }
 
 struct Subject {
-  const char* file;
+  const char* file;   // of the reference data, or "generated/KIND"
   shm::KvType kv;
 };
 
 /// "stories260K_Q4_K_M_int8"
 std::string name_of_subject(const testing::TestParamInfo<Subject>& info) {
   const std::string file = info.param.file;
-  std::string name = file.substr(file.rfind('/') + 1, file.rfind('.') - file.rfind('/') - 1) + "_" + shm::name_of(info.param.kv);
+  const size_t slash = file.rfind('/'), dot = std::min(file.rfind('.'), file.size());
+  std::string name = file.substr(slash + 1, dot - slash - 1) + "_" + shm::name_of(info.param.kv);
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -59,6 +61,11 @@ void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.file; 
 class Determinism : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
+    const std::string_view file = GetParam().file;
+    if (file.starts_with("generated/")) {
+      model_ = load_model(GeneratedModel(std::string(file.substr(10))).path());
+      return;
+    }
     const auto data = test_data();
     if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
     model_ = load_model(*data + GetParam().file);
@@ -135,6 +142,11 @@ TEST_P(Determinism, EveryKernelLevel) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Generated, Determinism,
+                         testing::Values(Subject{"generated/phi3-window", shm::KvType::f16},
+                                         Subject{"generated/qwen2moe-q8", shm::KvType::f16},
+                                         Subject{"generated/qwen3moe", shm::KvType::int8}),
+                         name_of_subject);
 INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                          testing::Values(Subject{"/models/stories260K.gguf", shm::KvType::f16},
                                          Subject{"/models/stories260K-Q4_K_M.gguf", shm::KvType::int8},
@@ -149,29 +161,28 @@ INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                                          Subject{"/synth/llama256-IQ4_XS.gguf", shm::KvType::f16}),
                          name_of_subject);
 
-/// A long single context, whose attention the workers split by segments.
+/// A long single context, whose attention the workers split by segments: the same as its rows in a chunk, which is not split.
 TEST(Determinism, LongContextsSplitOverThreads) {
-  const auto data = test_data();
-  if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
-  const auto model = load_model(*data + "/synth/llama-gqa-f32.gguf");
-  std::vector<std::vector<float>> results;
-  for (uint32_t threads : {1u, 4u}) {
-    ModelRunner r(model, {.threads = threads, .pages = 80});
-    const uint32_t length = std::min(model->config().context, 2000u);
-    const auto tokens = random_tokens(length, r.vocabulary(), 5);
-    ModelRunner::Sequence s;
-    for (size_t at = 0; at + 5 < tokens.size(); at += 400) {
-      const size_t end = std::min(tokens.size() - 5, at + 400);
-      r.step({{&s, {tokens.begin() + static_cast<long>(at), tokens.begin() + static_cast<long>(end)}, 0}});
-    }
-    std::vector<float> rows;
-    for (size_t i = tokens.size() - 5; i < tokens.size(); ++i) {
-      const auto row = r.step({{&s, {tokens[i]}, 1}});
-      rows.insert(rows.end(), row.begin(), row.end());
-    }
-    results.push_back(rows);
+  for (const char* kind : {"phi3", "phi3-window"}) {
+    const auto model = load_model(GeneratedModel(kind).path());
+    const auto tokens = random_tokens(1500, model->config().vocabulary, 5);
+    const auto last_five = [&](uint32_t threads, uint32_t piece) {
+      ModelRunner r(model, {.threads = threads, .pages = 80});
+      ModelRunner::Sequence s;
+      const auto feed = [&](size_t from, size_t to, uint32_t logits) {
+        return r.step({{&s, {tokens.begin() + static_cast<long>(from), tokens.begin() + static_cast<long>(to)}, logits}});
+      };
+      for (size_t at = 0; at < 1495; at += 299) feed(at, at + 299, 0);
+      std::vector<float> rows;
+      for (size_t at = 1495; at < 1500; at += piece) {
+        const auto part = feed(at, at + piece, piece);
+        rows.insert(rows.end(), part.begin(), part.end());
+      }
+      return rows;
+    };
+    const auto expected = last_five(1, 5);
+    for (const uint32_t threads : {1u, 4u}) EXPECT_TRUE(same_bits(expected, last_five(threads, 1))) << kind << ", " << threads;
   }
-  EXPECT_TRUE(same_bits(results[0], results[1]));
 }
 
 /// Real models, whose dimensions and weight types the small ones have not: a prompt in two chunks, then a token alone.

@@ -127,6 +127,62 @@ class RealReference : public testing::Test {
 TEST_F(RealReference, Smollm2) { check_model("smollm2"); }
 TEST_F(RealReference, Qwen05b) { check_model("qwen-0.5b"); }
 
+/// The peer's own figures (there is no exact pass). The second half lies past the sliding window of 512 tokens.
+TEST(RealPeer, Gemma3) {
+  const auto data = test_data();
+  if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
+  const std::string path = find_real_model("gemma3-270m");
+  if (path.empty()) GTEST_SKIP() << "gemma3-270m is not there: $ELLM_TEST_DATA/tools/get-models gemma3-270m";
+  const value reference = read_json(*data + "/reference/real_gemma3-270m.json");
+  ModelRunner runner(load_model(path), {.max_rows = 64});
+  /// Calls f(position, logits) for each token of a text.
+  const auto run = [&](const std::vector<uint32_t>& tokens, const auto& f) {
+    ModelRunner::Sequence sequence;
+    for (size_t at = 0; at < tokens.size(); at += 64) {
+      const std::vector<uint32_t> piece(tokens.begin() + static_cast<long>(at), tokens.begin() + static_cast<long>(std::min(at + 64, tokens.size())));
+      const auto logits = runner.step({{&sequence, piece, static_cast<uint32_t>(piece.size())}});
+      for (size_t i = 0; i < piece.size(); ++i) f(at + i, row_of(logits, i, runner.vocabulary()));
+    }
+    runner.release(sequence);
+  };
+  for (const value& text : reference.at("texts").as_array()) {
+    const std::string which(text.at("text").as_string());
+    const auto tokens = numbers<uint32_t>(text.at("tokens"));
+    // the peer's ids, <bos> first, are those of their text
+    EXPECT_EQ(runner.model().tokenizer()->encode(runner.model().tokenizer()->decode(tokens)), tokens) << which;
+    const auto argmax = numbers<uint32_t>(text.at("peer_argmax"));
+    const auto margin = numbers<double>(text.at("peer_margin")), peer = numbers<double>(text.at("peer_nll"));
+    double nll[2] = {}, peer_nll[2] = {};
+    run(tokens, [&](size_t i, std::span<const float> row) {
+      if (i >= kFirstCounted && margin[i] > 2 * kClearMargin) {   // the peer's, who rounds, too
+        EXPECT_EQ(runner.kernels().argmax(row.data(), runner.vocabulary()), argmax[i]) << which << " position " << i << " margin " << margin[i];
+      }
+      if (i + 1 == tokens.size()) return;
+      nll[i / 512] += runner.kernels().log_sum_exp(row.data(), runner.vocabulary()) - row[tokens[i + 1]];
+      peer_nll[i / 512] += peer[i];
+    });
+    const auto expect_near = [&](const char* part, double ours, double peers, double count) {
+      ours = std::exp(ours / count), peers = std::exp(peers / count);
+      std::printf("  %-6s %s: perplexity %.4f, peer %.4f\n", which.c_str(), part, ours, peers);
+      EXPECT_NEAR(ours / peers, 1, 0.01) << which << ", " << part;
+    };
+    expect_near("the whole", nll[0] + nll[1], peer_nll[0] + peer_nll[1], 1023);
+    expect_near("past the window", nll[1], peer_nll[1], 511);
+  }
+  for (const value& completion : reference.at("completions").as_array()) {
+    auto tokens = numbers<uint32_t>(completion.at("prompt_tokens"));
+    EXPECT_EQ(runner.model().tokenizer()->encode(completion.at("prompt").as_string()), tokens);
+    const size_t prompt = tokens.size();
+    const auto answer = numbers<uint32_t>(completion.at("peer_greedy"));
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    run(tokens, [&](size_t i, std::span<const float> row) {
+      if (i + 1 >= prompt && i + 1 < tokens.size()) {
+        EXPECT_LT(row[best_of(row)] - row[tokens[i + 1]], kClearMargin) << completion.at("prompt") << " position " << i;
+      }
+    });
+  }
+}
+
 class RealReferenceSlow : public RealReference {};
 
 TEST_F(RealReferenceSlow, Qwen15b) { check_model("qwen-1.5b"); }

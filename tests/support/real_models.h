@@ -13,6 +13,7 @@ inline std::string find_real_model(const std::string& name) {
       {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"},
       {"qwen-0.5b", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"},
       {"qwen-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"},
+      {"gemma3-270m", "gemma-3-270m-q4_k_m.gguf"},
   };
   const auto variable = [](const char* n) { const char* v = std::getenv(n); return std::string(v == nullptr ? "" : v); };
   const std::string home = variable("HOME");
