@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "tools/conformance/report.h"
@@ -19,22 +18,13 @@ using Ids = std::vector<uint32_t>;
 // quantised weights, whose activations the peer rounds in its own way; a choice that counts as clear; perplexity.
 constexpr double kLogits = 1e-3, kGemmaLogits = 5e-3, kLikelihood = 0.02, kClear = 0.5, kPerplexity = 0.005;
 
-/// Files that wait for an architecture; until then they are refused by name.
-const std::set<std::string> kNotYet = {"qwen3-f32", "gemma2-f32", "gemma3-f32"};
-
 Ids ids_of(const json::value& value) { return json::value_to<Ids>(value); }
 
-/// Runs `check`; a refusal of the file is explained where it is among kNotYet.
 template <typename Check>
-Line guarded(const std::string& name, const std::string& file, const Check& check) {
+Line guarded(const std::string& name, const Check& check) {
   Line line{"models", name};
   try {
     check(line);
-  } catch (const format::FormatError& error) {
-    if (kNotYet.contains(file))
-      line.leave_out("not supported yet, refused by name");
-    else
-      line.fail(error.what());
   } catch (const std::exception& error) {
     line.fail(error.what());
   }
@@ -42,7 +32,7 @@ Line guarded(const std::string& name, const std::string& file, const Check& chec
 }
 
 Line gold_line(const Options& options) {
-  return guarded("stories260K, float64", "stories260K", [&](Line& line) {
+  return guarded("stories260K, float64", [&](Line& line) {
     const json::value gold = json::parse(read_file(options.data + "/reference/stories260K_gold.json"));
     const std::string npy = read_file(options.data + "/reference/stories260K_gold_logits_f32.npy");
     const Ids tokens = ids_of(gold.at("tokens"));
@@ -87,7 +77,7 @@ std::vector<Line> synth_lines(const Options& options) {
   for (const auto& [key, expected] : all.at("models").as_object()) {
     const std::string name(key), path = options.data + "/synth/" + name + ".gguf";
     if (!std::filesystem::exists(path)) continue;   // llama256-f32: figures alone
-    lines.push_back(guarded(name, name, [&](Line& line) {
+    lines.push_back(guarded(name, [&](Line& line) {
       Runner runner(path, name.ends_with("-f32") ? shm::KvType::f32 : shm::KvType::f16);
       check_synth(line, name, expected.as_object(), tokens, runner);
     }));
@@ -97,7 +87,7 @@ std::vector<Line> synth_lines(const Options& options) {
 
 /// The peer's greedy continuations, teacher-forced; of quantised weights up to the first choice that is not clear.
 Line greedy_line(const Options& options) {
-  return guarded("stories260K, greedy texts", "stories260K", [&](Line& line) {
+  return guarded("stories260K, greedy texts", [&](Line& line) {
     const json::value all = json::parse(read_file(options.data + "/reference/greedy_stories260K.json"));
     for (const json::value& run : all.at("runs").as_array()) {
       const std::string name(run.at("model").as_string());
@@ -136,7 +126,7 @@ std::vector<Line> perplexity_lines(const Options& options) {
     }
     if (!figures.contains("ppl")) continue;
     const std::string name = std::filesystem::path(file).stem();
-    lines.push_back(guarded(name + ", perplexity", name, [&](Line& line) {
+    lines.push_back(guarded(name + ", perplexity", [&](Line& line) {
       Runner runner(options.data + "/" + file, shm::KvType::f16);
       Ids tokens = runner.tokenizer().encode(text);
       line.count(tokens.size() == static_cast<size_t>(figures["tokens_full"]), "it has " + std::to_string(tokens.size()) + " tokens");
@@ -158,7 +148,7 @@ std::vector<Line> file_lines(const Options& options) {
   } catch (const format::FormatError&) {
     big.pass();
   }
-  const Line split_file = guarded("split in three", "", [&](Line& line) {
+  const Line split_file = guarded("split in three", [&](Line& line) {
     const Ids tokens{1, 400, 300, 200, 100};
     Runner whole(models + "stories260K.gguf", shm::KvType::f16);
     Runner parts(models + "stories260K-split-00001-of-00003.gguf", shm::KvType::f16);

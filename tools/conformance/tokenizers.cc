@@ -70,7 +70,7 @@ constexpr Column kColumns[] = {{"qwen", "tokenizers/qwen2.gguf.gz"},
 Line gemma_line(const std::vector<json::object>& rows) {
   const char* home = std::getenv("HOME");
   for (const std::string& path : {client::models_directory() + "/gemma3-270m.gguf",
-                                  std::string(home ? home : "") + "/.cache/ellm-test/models/gemma3-270m.gguf"})
+                                  std::string(home ? home : "") + "/.cache/ellm-test/models/gemma-3-270m-q4_k_m.gguf"})
     if (std::filesystem::exists(path)) try {
         return strings("gemma", rows, *open(path), false);
       } catch (const format::FormatError& error) {
@@ -79,7 +79,7 @@ Line gemma_line(const std::vector<json::object>& rows) {
         return line;
       }
   Line line{"tokenizers", "strings, gemma"};
-  line.leave_out("gemma3-270m, whose vocabulary they need, is not here", rows.size());
+  line.leave_out("gemma3-270m, whose vocabulary they need, is not here ($ELLM_TEST_DATA/tools/get-models gemma3-270m)", rows.size());
   return line;
 }
 
