@@ -109,6 +109,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
     loaded->warnings.push_back(file.path + ": " + error);
   }
   keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
+  if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
   const serve::KvState kept = engine.add_model(file.name, loaded->model, kv);
   if (const std::string line = keep.loaded(file.name, kv, kept); !line.empty()) log(Priority::notice, line);
   if (options.lock && loaded->model->locked() && !kv_locked(file.name)) {

@@ -23,6 +23,7 @@ struct RopeConfig {
   double yarn_beta_fast = 32, yarn_beta_slow = 1, yarn_attention_factor = 1, yarn_extrapolation = 1;
   // Frequencies are divided by these: tensor rope_freqs.weight (llama3), rope_factors_long or _short.weight (longrope).
   std::vector<float> frequency_factors;
+  bool long_factors = false;          // longrope: of the two sets, the one for long contexts
 };
 
 enum class Activation : uint8_t { silu, gelu };   // gelu: its form with tanh

@@ -54,7 +54,8 @@ void read_yarn(const ConfigReader& reader, uint32_t context, RopeConfig& rope) {
 void read_longrope(const ConfigReader& reader, uint32_t trained, uint32_t context, RopeConfig& rope) {
   rope.scaling = RopeScaling::longrope;
   rope.original_context = reader.find_size("rope.scaling.original_context_length", 1, UINT32_MAX).value_or(trained);
-  const char* name = context > rope.original_context ? "rope_factors_long.weight" : "rope_factors_short.weight";
+  rope.long_factors = context > rope.original_context;
+  const char* name = rope.long_factors ? "rope_factors_long.weight" : "rope_factors_short.weight";
   rope.frequency_factors = read_frequency_factors(reader.file(), name, rope.dimensions / 2);
   if (rope.frequency_factors.empty())
     throw reader.file().error(std::string("tensor '") + name + "' is missing, longrope scaling needs it");
