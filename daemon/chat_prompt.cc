@@ -157,6 +157,31 @@ std::optional<std::vector<uint32_t>> splice(const format::Tokenizer& tokenizer, 
   return ids;
 }
 
+std::string_view without_space_around(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+/// How many of the ids make up the rendered text up to the end of the last message whose own ids were not used. (Templates
+/// like to trim what they print.) 0 where there is none, or where the text is not to be found.
+uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string& rendered, const client::Chat& chat,
+                           const std::vector<bool>& used, std::span<const uint32_t> ids) {
+  for (size_t m = chat.messages.size(); m-- > 0;) {
+    const auto text = without_space_around(chat.messages[m].content);
+    const auto& own = chat.messages[m].token_ids;
+    if (own.empty() || used[m] || text.empty()) continue;
+    const size_t found = rendered.rfind(text);
+    if (found == std::string::npos) return 0;
+    size_t at = 0, count = 0;
+    while (count < ids.size() && at < found + text.size()) at += tokenizer.piece(ids[count++]).size();
+    const auto there = ids.first(count).last(std::min(own.size(), count));
+    if (std::ranges::equal(there, own) && text_of(tokenizer, own) == chat.messages[m].content) continue;   // the same anew
+    return static_cast<uint32_t>(count);
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
@@ -200,7 +225,7 @@ std::vector<std::optional<size_t>> locate(const std::string& rendered, const std
   return found;
 }
 
-std::vector<uint32_t> chat_prompt(const std::string& model_name, const model::Model& model, const client::Chat& chat) {
+Prompt chat_prompt(const std::string& model_name, const model::Model& model, const client::Chat& chat) {
   if (chat.messages.empty()) throw PromptError(ErrorCode::bad_request, "messages: there are none");
   const format::ChatTemplate& chat_template = template_of(model_name, model);
   const format::Tokenizer& tokenizer = *model.tokenizer();
@@ -209,24 +234,29 @@ std::vector<uint32_t> chat_prompt(const std::string& model_name, const model::Mo
 
   std::optional<std::vector<uint32_t>> ids;
   const Own own = own_messages(chat, variables, tokenizer);
+  std::vector<bool> used(chat.messages.size());
   if (!own.messages.empty()) {
     json::array& messages = variables["messages"].as_array();
     const Mark mark{new_mark(variables), "X"};
     for (size_t i = 0; i < own.messages.size(); ++i)
       messages[own.messages[i]].as_object()["content"] = mark.begin + std::to_string(i) + mark.end;
     try {
-      ids = splice(tokenizer, rendered, chat, own,
-                   locate(rendered, chat_template.render(variables), mark, own.texts));
+      const auto places = locate(rendered, chat_template.render(variables), mark, own.texts);
+      ids = splice(tokenizer, rendered, chat, own, places);
+      for (size_t i = 0; ids && i < places.size(); ++i) used[own.messages[i]] = places[i].has_value();
     } catch (const format::TemplateError&) {
       // The template looks into the text: it is tokenized like any other.
     }
   }
   if (!ids) ids = tokenizer.encode(rendered, {.add_special = false, .parse_special = true});
+  Prompt prompt{std::move(*ids), 0};
+  prompt.retokenised_until = retokenised_until(tokenizer, rendered, chat, used, prompt.tokens);
   // A template that prints no BOS leaves it to the tokenizer.
-  if (tokenizer.adds_bos() && tokenizer.bos() && (ids->empty() || ids->front() != *tokenizer.bos())) {
-    ids->insert(ids->begin(), *tokenizer.bos());
+  if (tokenizer.adds_bos() && tokenizer.bos() && (prompt.tokens.empty() || prompt.tokens.front() != *tokenizer.bos())) {
+    prompt.tokens.insert(prompt.tokens.begin(), *tokenizer.bos());
+    if (prompt.retokenised_until != 0) ++prompt.retokenised_until;
   }
-  return std::move(*ids);
+  return prompt;
 }
 
 std::string render_template(const std::string& model_name, const model::Model& model, const std::string& variables) {

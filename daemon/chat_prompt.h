@@ -21,8 +21,15 @@ class PromptError : public std::runtime_error {
   client::ErrorCode code_;
 };
 
+/// A prompt's ids. Where a message's own ids could not be used, its text, which ends in front of token `retokenised_until`,
+/// may be in the cache under those ids.
+struct Prompt {
+  std::vector<uint32_t> tokens;
+  uint32_t retokenised_until = 0;
+};
+
 /// Throws PromptError (also for what the template raises).
-std::vector<uint32_t> chat_prompt(const std::string& model_name, const model::Model& model, const client::Chat& chat);
+Prompt chat_prompt(const std::string& model_name, const model::Model& model, const client::Chat& chat);
 
 /// Renders the template over variables in JSON; bos_token and eos_token are added where they are missing.
 std::string render_template(const std::string& model_name, const model::Model& model, const std::string& variables);

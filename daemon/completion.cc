@@ -142,7 +142,8 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   const client::Sampling& sampling = request_.sampling;
   if (auto fault = fault_of(sampling, loaded->model->config().vocabulary))
     return Failure{ErrorCode::bad_request, *fault};
-  std::vector<uint32_t> tokens = request_.prompt(*loaded);
+  Prompt prompt = request_.prompt(*loaded);
+  std::vector<uint32_t> tokens = std::move(prompt.tokens);
   if (auto failure = bad_token(tokens, *loaded)) return failure;
   const auto prompt_tokens = static_cast<uint32_t>(tokens.size());
   if (request_.score) score_tokens_ = tokens;
@@ -156,6 +157,7 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   request.model = loaded->name;
   request.expected = loaded->model;
   request.tokens = std::move(tokens);
+  request.retokenised_until = prompt.retokenised_until;
   request.sampling = params_of(sampling);
   request.want_logprobs = sampling.want_logprobs;
   request.max_tokens = sampling.max_tokens;

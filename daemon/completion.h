@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/messages.h"
+#include "daemon/chat_prompt.h"
 #include "daemon/conversation.h"
 #include "daemon/stop_strings.h"
 
@@ -23,7 +24,7 @@ struct CompletionRequest {
   uint32_t score_top = 0;
   PreparePool::Weight weight = PreparePool::Weight::light;
   /// In the pool; throws PromptError.
-  std::function<std::vector<uint32_t>(const LoadedModel&)> prompt;
+  std::function<Prompt(const LoadedModel&)> prompt;
 };
 
 //   resolving ──model──► preparing ──ids──► submitted ──► … tokens … ──► ended

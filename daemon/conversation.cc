@@ -62,17 +62,17 @@ void check_text(const std::optional<std::string>& fault) {
 }
 
 // What a completion's prompt is made of, in the pool.
-std::vector<uint32_t> prompt_of(const client::Generate& r, const LoadedModel& loaded) {
+Prompt prompt_of(const client::Generate& r, const LoadedModel& loaded) {
   check_text(text_fault(r));
-  return r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.prompt);
+  return {r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.prompt)};
 }
-std::vector<uint32_t> prompt_of(const client::Chat& r, const LoadedModel& loaded) {
+Prompt prompt_of(const client::Chat& r, const LoadedModel& loaded) {
   check_text(text_fault(r));
   return chat_prompt(loaded.name, *loaded.model, r);
 }
-std::vector<uint32_t> prompt_of(const client::Score& r, const LoadedModel& loaded) {
+Prompt prompt_of(const client::Score& r, const LoadedModel& loaded) {
   check_text(text_fault(r));
-  return r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.text);
+  return {r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.text)};
 }
 
 client::TokenizeReply tokenize(const client::Tokenize& r, const format::Tokenizer& tokenizer) {

@@ -65,6 +65,7 @@ struct EngineRequest {
   std::string model;  // a loaded model's name
   std::shared_ptr<const model::Model> expected;  // the tokens were made for it; null: any model of that name
   std::vector<uint32_t> tokens;
+  uint32_t retokenised_until = 0;  // tokens before this one may be stored under other ids
   model::SamplingParams sampling;
   bool want_logprobs = false;
   uint32_t max_tokens = 0;  // 0: what the context leaves

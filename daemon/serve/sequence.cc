@@ -51,6 +51,7 @@ void Sequence::count_computed(uint32_t rows) {
   count(logits_until, Reason::logits_needed);
   count(evicted_until, Reason::evicted);
   count(unsealed_until, Reason::unsealed);
+  count(request.retokenised_until, Reason::retokenised);
   count(last_is_stored ? prompt_tokens - 1 : prompt_tokens, Reason::fresh);
   count(prompt_tokens, Reason::last_token);
 }

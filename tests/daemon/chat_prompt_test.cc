@@ -96,7 +96,7 @@ TEST(ChatPrompt, NoTextMakesItSlow) {
   const auto model = chat_model(folder, kChatMl);
   const auto start = std::chrono::steady_clock::now();
   const std::string text = "ELLMOWNIDS" + std::string(1 << 20, 'Z');
-  EXPECT_GT(chat_prompt("m", *model, chat_of({{"user", text, {}, ""}, {"assistant", "Hm", bytes("Hm"), ""}})).size(),
+  EXPECT_GT(chat_prompt("m", *model, chat_of({{"user", text, {}, ""}, {"assistant", "Hm", bytes("Hm"), ""}})).tokens.size(),
             text.size());
   EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
 }
@@ -122,7 +122,7 @@ TEST(Locate, ManyMarksAndRepeatedTextsAreNoSlower) {
 TEST(ChatPrompt, RendersAndTokenizes) {
   const tests::TempDir folder;
   const auto model = chat_model(folder, kChatMl);
-  const auto ids = chat_prompt("m", *model, chat_of({{"user", "Hello", {}, ""}}));
+  const auto ids = chat_prompt("m", *model, chat_of({{"user", "Hello", {}, ""}})).tokens;
   std::vector<uint32_t> expected{kStart};
   const auto add = [&](std::vector<uint32_t> more) { expected.insert(expected.end(), more.begin(), more.end()); };
   add(bytes("user\n"));
@@ -141,9 +141,9 @@ TEST(ChatPrompt, OwnIdsStandInForTheirText) {
     return std::search(ids.begin(), ids.end(), own.begin(), own.end()) - ids.begin();
   };
   const auto plain = chat_prompt(
-      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}}));
+      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}})).tokens;
   const auto spliced = chat_prompt(
-      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}}));
+      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}})).tokens;
   EXPECT_EQ(at(plain), static_cast<ptrdiff_t>(plain.size()));
   ASSERT_LT(at(spliced), static_cast<ptrdiff_t>(spliced.size()));
   EXPECT_EQ(spliced.size(), plain.size() + 3);  // five bytes for He and llo
@@ -154,7 +154,7 @@ TEST(ChatPrompt, OwnIdsStandInForTheirText) {
   for (const auto& wrong : {bytes("Hellp"), std::vector<uint32_t>{kHe}, std::vector<uint32_t>{9999}}) {
     EXPECT_EQ(
         chat_prompt("m", *model,
-                    chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}})),
+                    chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}})).tokens,
         plain);
   }
 }
@@ -163,10 +163,12 @@ TEST(ChatPrompt, ATemplateThatChangesTheTextFallsBackToIt) {
   const tests::TempDir folder;
   const std::string trims = "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}";
   const auto model = chat_model(folder, trims);
-  const auto ids = chat_prompt("m", *model, chat_of({{"assistant", " Hello", bytes(" Hello"), ""}}));
-  EXPECT_EQ(ids, (std::vector<uint32_t>{kStart, kHe, kLlo, kEndToken}));
+  const auto trimmed = chat_prompt("m", *model, chat_of({{"assistant", " Hello", bytes(" Hello"), ""}}));
+  EXPECT_EQ(trimmed.tokens, (std::vector<uint32_t>{kStart, kHe, kLlo, kEndToken}));
+  EXPECT_EQ(trimmed.retokenised_until, 3u);
   const auto kept = chat_prompt("m", *model, chat_of({{"assistant", "Hello", bytes("Hello"), ""}}));
-  EXPECT_EQ(kept.size(), 7u);
+  EXPECT_EQ(kept.tokens.size(), 7u);
+  EXPECT_EQ(kept.retokenised_until, 0u);
 }
 
 TEST(ChatPrompt, ExtraToolsAndVariablesReachTheTemplate) {
@@ -176,7 +178,7 @@ TEST(ChatPrompt, ExtraToolsAndVariablesReachTheTemplate) {
   auto chat = chat_of({{"user", "x", {}, R"({"name": "Bo"})"}});
   chat.tools = R"([{"x": 5}])";
   chat.variables = R"({"mood": "glad", "add_generation_prompt": false})";
-  EXPECT_EQ(model->tokenizer()->decode(chat_prompt("m", *model, chat), true), "Bo|5|glad|<|im_end|>|False");
+  EXPECT_EQ(model->tokenizer()->decode(chat_prompt("m", *model, chat).tokens, true), "Bo|5|glad|<|im_end|>|False");
 }
 
 TEST(ChatPrompt, ErrorsSayWhatIsWrong) {

@@ -47,6 +47,17 @@ class Prefix(unittest.TestCase):
         self.assertEqual(status["cached_tokens"], second.cached)
         self.assertGreater(status["models"][0]["kv_pages_cached"], 3)
 
+    def test_ids_that_do_not_fit_their_text_are_said(self):
+        messages = [["user", "Tell me of a dog that could not sleep."]]
+        first = self.chat(messages, max_tokens=40, ignore_eos=True)
+        changed = "Indeed, " + first.text
+        second = self.chat(messages + [["assistant", changed, first.tokens], ["user", "And then?"]], max_tokens=1)
+        without = self.chat(messages + [["assistant", "So. " + changed], ["user", "And then?"]], max_tokens=1)
+        self.assertGreaterEqual(second.cached, first.usage[0] - 1)
+        self.assertGreater(second.recomputed["retokenised"], 30)
+        self.assertLess(second.recomputed["new"], 40)                    # the closing mark, the new question
+        self.assertNotIn("retokenised", without.recomputed)              # it came without ids
+
     def test_another_connection_finds_it_too(self):
         tokens = [3 + i * i % 500 for i in range(200)]
         self.connection.generate(tokens=tokens, max_tokens=1)
