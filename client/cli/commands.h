@@ -16,6 +16,7 @@ struct Invocation {
 
 int run_command(Invocation& invocation);
 int chat_command(Invocation& invocation);
+int batch_command(Invocation& invocation);
 int score_command(Invocation& invocation);
 int cache_command(Invocation& invocation);
 int models_command(Invocation& invocation);

@@ -15,6 +15,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", run_command, "answer a prompt"},
     {"chat", chat_command, "converse"},
+    {"batch", batch_command, "run a file of requests"},
     {"pull", nullptr, "fetch a model"},
     {"models", models_command, "list the models that are there"},
     {"ps", ps_command, "list loaded models and running requests"},

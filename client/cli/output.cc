@@ -100,6 +100,8 @@ void write_note(std::string_view message) {
   write_whole(STDERR_FILENO, line + "\n");
 }
 
+void write_status(std::string_view line) { write_whole(STDERR_FILENO, "\r\033[K" + std::string(line)); }
+
 std::string human_bytes(double bytes) {
   static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;

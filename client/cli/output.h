@@ -31,6 +31,9 @@ void write_error(std::string_view message);
 /// A line on stderr beside the output, dim on a terminal that has colours, unless $NO_COLOR is set.
 void write_note(std::string_view message);
 
+/// A line on a terminal's stderr that the next one, or anything else on stderr, takes the place of; empty: wipes it.
+void write_status(std::string_view line);
+
 /// "1.5 GiB"
 std::string human_bytes(double bytes);
 /// "3 s", "5 min", "2 h", "4 d"
@@ -39,6 +42,5 @@ std::string human_seconds(double seconds);
 /// Rows of cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned
 /// right.
 std::string table(const std::vector<std::vector<std::string>>& rows);
-
 
 }  // namespace ellm::cli

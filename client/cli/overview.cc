@@ -22,6 +22,7 @@ constexpr const char* kExamples =
     "  git diff | ellm run --system \"Review this.\"  use it in a pipe\n"
     "  ellm run --json \"Name three colours\" | jq -r .text\n"
     "  ellm chat                                    converse; Ctrl-C stops an answer, Ctrl-D leaves\n"
+    "  ellm batch questions.jsonl                   run a file of requests; goes on where it was interrupted\n"
     "  ellm status                                  is the daemon there, what does it do\n";
 
 constexpr const char* kDescription =
