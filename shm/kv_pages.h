@@ -22,10 +22,10 @@ inline constexpr PageId kNoPage = ~PageId{0};
 struct StoreOptions {
   PageGeometry geometry;
   uint32_t pages = 0;        // of a new segment
-  std::string fingerprint;   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
+  std::string fingerprint = {};   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
   bool lock = false;         // pages stay in memory once they are there (mlock); failure is reported by locked()
   // Survival: see segment.h.
-  std::string name;          // of an object in /dev/shm; empty: anonymous
+  std::string name = {};     // of an object in /dev/shm; empty: anonymous
   int fd = -1;               // a memfd that an earlier process filled; taken over or closed
   uint32_t least_pages = 0, most_pages = ~0u;   // that a segment may have to be taken over
 };
