@@ -2,6 +2,7 @@
 // equals it to the bit (HACKING.md, "The fixed-order rule"). All functions are pure: no state, no threads, no allocation.
 #pragma once
 #include "kernels/activations.h"
+#include "kernels/key_mean.h"
 #include "kernels/kv_block.h"
 #include "kernels/panel.h"
 
@@ -36,6 +37,7 @@ struct AttentionArgs {
   const std::byte* const* v_blocks;  // pages before the window of the first row are not read
   uint32_t window = 0;               // 0: none
   float soft_cap = 0;                // a score s becomes soft_cap * tanh(s / soft_cap); 0: it stays
+  const KeyMean* key_mean = nullptr; // what store_k was given K without; int8 and int4 only; null: nothing
 };
 
 struct KernelSet {
@@ -60,9 +62,12 @@ struct KernelSet {
   void (*attention_merge)(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
                           const float* partials) noexcept;
 
-  /// One token's K or V (head_dim floats) into slot `slot` of a block.
+  /// One token's K (int8, int4: without remove_key_mean's part) or V, head_dim floats, into slot `slot` of a block.
   void (*store_k)(KvType type, uint32_t head_dim, const float* k, std::byte* block, uint32_t slot) noexcept;
   void (*store_v)(KvType type, uint32_t head_dim, const float* v, std::byte* block, uint32_t slot) noexcept;
+
+  /// k -= what K of the token at `position` is stored without, RoPE applied.
+  void (*remove_key_mean)(const KeyMean& mean, uint32_t head_dim, uint32_t position, float* k) noexcept;
 
   /// out = x / sqrt(mean(x^2) + eps) * weight
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* out) noexcept;

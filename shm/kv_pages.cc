@@ -263,11 +263,15 @@ void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
   const std::byte* source = impl_->payload(from);
   std::byte* target = impl_->payload(to);
   const auto copy_rows = [&](const TokenRows& piece) {
-    for (size_t row = 0; row < piece.rows; ++row) {
-      std::memcpy(target, source, tokens * piece.token_bytes);
-      source += kPageTokens * piece.token_bytes;
-      target += kPageTokens * piece.token_bytes;
+    for (size_t first = 0; first < tokens; first += piece.group) {
+      const size_t count = tokens - first < piece.group ? tokens - first : piece.group;
+      for (size_t row = 0; row < piece.rows; ++row) {
+        const size_t at = piece.offset(row, first);
+        std::memcpy(target + at, source + at, count * piece.token_bytes);
+      }
     }
+    source += piece.bytes();
+    target += piece.bytes();
   };
   for (size_t block = size_t{g.layers} * g.kv_heads; block > 0; --block) {   // K and V take turns: geometry.h
     for (const TokenRows& piece : g.k_rows()) copy_rows(piece);

@@ -1,6 +1,7 @@
 // Attention and the row functions of every kernel level on one core: decode in bytes of KV per second beside the memory's read bandwidth, prefill
 // in floating-point operations per second beside the peak of fused multiply-adds, both measured here.
-//   decode/LEVEL/KV/head_dim/group    one query row at depth 4096; pages at random places in 256 MB
+//   decode/LEVEL/KV/head_dim/group/depth   one query row; pages at random places in 256 MB
+//   (KV int8 and int4: with the mean of K taken out, as served; int8-bare, int4-bare: without, to see what it costs)
 //   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
 //   rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in bytes of floats read and written per second
 #include <benchmark/benchmark.h>
@@ -139,12 +140,34 @@ struct Cache {
   }
 };
 
+/// A KV type, and whether K's mean is taken out.
+struct Stored {
+  std::string name;
+  KvType type;
+  bool mean;
+};
+const std::vector<Stored> kStored = {{"f16", KvType::f16, false}, {"int8", KvType::int8, true}, {"int8-bare", KvType::int8, false},
+                                     {"int4", KvType::int4, true}, {"int4-bare", KvType::int4, false}};
+
+/// A key mean for contexts of up to 64K tokens.
+struct Mean {
+  std::vector<float> mean, part, cos, sin, turns;
+  std::vector<uint32_t> pair_dims;
+  kernels::KeyMean view;
+  Mean(uint32_t head_dim, uint32_t pairs) : mean(head_dim, 2.0f), part(head_dim, 0.5f), cos(2048 * head_dim / 2, 0.6f), sin(cos.size(), 0.8f) {
+    turns.assign(pairs * 2 * kPageTokens, 0.5f);
+    for (uint32_t p = 0; p < pairs; ++p) pair_dims.insert(pair_dims.end(), {p, p + head_dim / 2});
+    view = {mean.data(), part.data(), cos.data(), sin.data(), head_dim / 2, true, pairs, pair_dims.data(), turns.data()};
+  }
+};
+
 struct Queries {
   std::vector<float> q, out;
+  Mean mean;
   AttentionArgs args{};
 
-  Queries(const Cache& cache, KvType type, uint32_t head_dim, uint32_t group, uint32_t rows, uint32_t depth)
-      : q(rows * group * head_dim), out(q.size()) {
+  Queries(const Cache& cache, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t rows, uint32_t depth)
+      : q(rows * group * head_dim), out(q.size()), mean(head_dim, stored.type == KvType::int4 ? 12 : 4) {
     std::mt19937 rng(2);
     std::normal_distribution<float> normal(0, 1);
     for (float& x : q) x = normal(rng);
@@ -156,17 +179,17 @@ struct Queries {
     args.head_dim = head_dim;
     args.first_position = depth;
     args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
-    args.k_type = args.v_type = type;
+    args.k_type = args.v_type = stored.type;
+    if (stored.mean) args.key_mean = &mean.view;
     args.k_blocks = cache.k.data();
     args.v_blocks = cache.v.data();
   }
 };
 
-void decode(benchmark::State& state, const KernelSet& set, KvType type, uint32_t head_dim, uint32_t group) {
-  constexpr uint32_t kDepth = 4096;
-  const Cache cache(set, type, head_dim, 256u << 20);
-  Queries queries(cache, type, head_dim, group, 1, kDepth - 1);
-  const size_t pages = kDepth / kPageTokens;
+void decode(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+  const Cache cache(set, stored.type, head_dim, 256u << 20);
+  Queries queries(cache, stored, head_dim, group, 1, depth - 1);
+  const size_t pages = depth / kPageTokens;
   size_t at = 0;
   for (auto _ : state) {
     queries.args.k_blocks = cache.k.data() + at;
@@ -177,10 +200,10 @@ void decode(benchmark::State& state, const KernelSet& set, KvType type, uint32_t
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * pages * (cache.k_bytes + cache.v_bytes)));
 }
 
-void prefill(benchmark::State& state, const KernelSet& set, KvType type, uint32_t head_dim, uint32_t group, uint32_t depth) {
+void prefill(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
   constexpr uint32_t kRows = 512;
-  const Cache cache(set, type, head_dim, 8u << 20);
-  Queries queries(cache, type, head_dim, group, kRows, depth);
+  const Cache cache(set, stored.type, head_dim, depth > 4096 ? 32u << 20 : 8u << 20);
+  Queries queries(cache, stored, head_dim, group, kRows, depth);
   for (auto _ : state) set.attention(queries.args);
   double pairs = 0;
   for (uint32_t r = 0; r < kRows; ++r) pairs += depth + r + 1;
@@ -220,19 +243,16 @@ void add_level(const KernelSet& set) {
   add_row_functions(set);
   benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) { fma_peak(s, set.level); })
       ->Unit(benchmark::kMicrosecond);
-  for (const KvType type : {KvType::f16, KvType::int8}) {
-    const std::string kv = type == KvType::f16 ? "/f16" : "/int8";
+  for (const Stored& stored : kStored) {
     for (const auto& [head_dim, group] : std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
-      const std::string shape = level + kv + "/" + std::to_string(head_dim) + "/" + std::to_string(group);
-      benchmark::RegisterBenchmark(("decode/" + shape).c_str(), [&set, type, head_dim = head_dim, group = group](auto& s) {
-        decode(s, set, type, head_dim, group);
-      })->Unit(benchmark::kMicrosecond);
-      for (const uint32_t depth : {0u, 4096u}) {
-        benchmark::RegisterBenchmark(("prefill/" + shape + "/" + std::to_string(depth)).c_str(),
-                                     [&set, type, head_dim = head_dim, group = group, depth](auto& s) {
-                                       prefill(s, set, type, head_dim, group, depth);
-                                     })->Unit(benchmark::kMicrosecond);
-      }
+      const std::string shape = level + "/" + stored.name + "/" + std::to_string(head_dim) + "/" + std::to_string(group) + "/";
+      const auto add = [&, head_dim = head_dim, group = group](const std::string& name, uint32_t depth, auto run) {
+        benchmark::RegisterBenchmark((name + "/" + shape + std::to_string(depth)).c_str(), [&set, &stored, head_dim, group, depth, run](auto& s) {
+          run(s, set, stored, head_dim, group, depth);
+        })->Unit(benchmark::kMicrosecond);
+      };
+      for (const uint32_t depth : {4096u, 32768u}) add("decode", depth, decode);
+      for (const uint32_t depth : {0u, 4096u, 32768u}) add("prefill", depth, prefill);
     }
   }
 }

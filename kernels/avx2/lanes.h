@@ -49,20 +49,51 @@ struct Avx2Lanes {
     _mm_storeu_si128(h, _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(h + 1, _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
   }
-  static ELLM_INLINE Avx2Lanes load_bytes(const int8_t* p) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+  // Products of small integers (kernels/scalar/lanes.h): the cache's bytes are widened to 16 bits, products added in pairs;
+  // a lane's two sums are added at the end. (Codes of 8 bits times bytes overflow the 16 bits of maddubs.)
+  using Code = int16_t;
+  static constexpr int kByteQueries = 2, kByteVectors = 1;
+  static constexpr int32_t kKeyOffset = 0;
+  struct Ints {
+    __m256i v[4];                                     // lanes 4i … 4i + 3, two sums each
+  };
+  struct Quads {
+    __m256i v[4];
+  };
+  static ELLM_INLINE Ints ints(int32_t x) {
+    const __m256i once = _mm256_set1_epi64x(static_cast<uint32_t>(x));
+    return {{once, once, once, once}};
   }
-  template <int J>
-  static ELLM_INLINE __m256 byte_of(__m256i groups) {
-    if constexpr (J < 3) groups = _mm256_slli_epi32(groups, 24 - 8 * J);
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(groups, 24));
+  static ELLM_INLINE Quads widen(__m256i a, __m256i b) {
+    return {{_mm256_cvtepi8_epi16(_mm256_castsi256_si128(a)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(a, 1)),
+             _mm256_cvtepi8_epi16(_mm256_castsi256_si128(b)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(b, 1))}};
   }
-  template <int J>
-  static ELLM_INLINE Avx2Lanes load_bytes_of_groups(const int8_t* p) {
-    const __m256i* groups = reinterpret_cast<const __m256i*>(p);
-    return {byte_of<J>(_mm256_loadu_si256(groups)), byte_of<J>(_mm256_loadu_si256(groups + 1))};
+  static ELLM_INLINE Quads load_key_quads(const void* p) {
+    const __m256i* from = static_cast<const __m256i*>(p);
+    return widen(_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1));
+  }
+  static ELLM_INLINE Quads load_value_quads(const void* p) { return load_key_quads(p); }
+  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
+    const __m256i* from = static_cast<const __m256i*>(p);
+    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1), mask = _mm256_set1_epi8(15);
+    low = widen(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
+    high = widen(_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask));
+  }
+  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
+    long long four;
+    __builtin_memcpy(&four, codes, sizeof four);
+    const __m256i c = _mm256_set1_epi64x(four);
+    unrolled<4>([&](auto i) ELLM_INLINE_LAMBDA { sum.v[i] = _mm256_add_epi32(sum.v[i], _mm256_madd_epi16(a.v[i], c)); });
+    return sum;
+  }
+  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) { return add_dot_key(sum, a, codes); }
+  static ELLM_INLINE __m256 add_pairs(__m256i a, __m256i b) {
+    return _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), 0xd8));
+  }
+  static ELLM_INLINE Avx2Lanes from_ints(Ints a) { return {add_pairs(a.v[0], a.v[1]), add_pairs(a.v[2], a.v[3])}; }
+  ELLM_INLINE void store_codes(Code* p) const {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
   }
 
   static ELLM_INLINE __m256 in_order(__m256 v) {      // 64-bit pieces 0 2 1 3 put straight, and back

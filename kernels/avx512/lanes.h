@@ -32,14 +32,41 @@ struct Avx512Lanes {
   ELLM_INLINE void store_halves(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
-  static ELLM_INLINE Avx512Lanes load_bytes(const int8_t* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  // Products of small integers (kernels/scalar/lanes.h): vpdpbusd takes one side unsigned. K is, with 128 added (its sign
+  // bit turned), and so are probabilities.
+  using Code = uint8_t;                               // of a query: the bits of an int8
+  static constexpr int kByteQueries = 8, kByteVectors = 2;
+  static constexpr int32_t kKeyOffset = 128;
+  struct Ints {
+    __m512i v;
+  };
+  struct Quads {
+    __m512i v;
+  };
+  static ELLM_INLINE Ints ints(int32_t x) { return {_mm512_set1_epi32(x)}; }
+  static ELLM_INLINE Quads load_key_quads(const void* p) {
+    return {_mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0x80808080u)))};
   }
-  template <int J>
-  static ELLM_INLINE Avx512Lanes load_bytes_of_groups(const int8_t* p) {
-    __m512i groups = _mm512_loadu_si512(p);
-    if constexpr (J < 3) groups = _mm512_slli_epi32(groups, 24 - 8 * J);
-    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(groups, 24))};
+  static ELLM_INLINE Quads load_value_quads(const void* p) { return {_mm512_loadu_si512(p)}; }
+  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
+    const __m512i both = _mm512_loadu_si512(p), mask = _mm512_set1_epi32(0x0f0f0f0f);
+    low = {_mm512_and_si512(both, mask)};
+    high = {_mm512_and_si512(_mm512_srli_epi32(both, 4), mask)};
+  }
+  static ELLM_INLINE __m512i broadcast_codes(const Code* codes) {
+    int four;
+    __builtin_memcpy(&four, codes, sizeof four);
+    return _mm512_set1_epi32(four);
+  }
+  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
+    return {_mm512_dpbusd_epi32(sum.v, a.v, broadcast_codes(codes))};
+  }
+  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) {
+    return {_mm512_dpbusd_epi32(sum.v, broadcast_codes(codes), a.v)};
+  }
+  static ELLM_INLINE Avx512Lanes from_ints(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+  ELLM_INLINE void store_codes(Code* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 
   static ELLM_INLINE void deinterleave(Avx512Lanes a, Avx512Lanes b, Avx512Lanes& even, Avx512Lanes& odd) {

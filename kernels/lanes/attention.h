@@ -10,93 +10,17 @@
 #pragma once
 #include <string.h>
 
-#include "kernels/kernel_set.h"
+#include "kernels/lanes/attention_block.h"
+#include "kernels/lanes/attention_codes.h"
 #include "kernels/lanes/attention_tiles.h"
 #include "kernels/lanes/exp.h"
 
 namespace ellm::kernels {
 namespace {
 
-constexpr uint32_t kMaxBlockQueries = 64;            // a multiple of 16
-constexpr uint32_t kBlockFloats = 64 * 128;          // queries of a block times (padded) head_dim
-
-/// Online softmax of a block's queries: running maximum and sum, and the values (query, stride).
-struct SoftmaxState {
-  alignas(64) float largest[kMaxBlockQueries];
-  alignas(64) float sum[kMaxBlockQueries];
-  alignas(64) float values[kBlockFloats];
-};
-
-struct AttentionScratch {
-  SoftmaxState total, segment;
-  alignas(64) float q[kBlockFloats];                          // per tile of n queries: (head_dim, n)
-  alignas(64) float keys[kMaxHeadDim * kPageTokens];          // a page's K as floats, (head_dim, 32)
-  alignas(64) float page_values[kPageTokens * kMaxHeadDim];   // a page's V as floats, (32, stride)
-  alignas(64) float scores[kMaxBlockQueries * kPageTokens];   // (query, 32), then the probabilities
-  alignas(64) float sums[16 * 16];                            // p of tokens t and t + 16 added, (query, 16)
-  alignas(64) float decay[kMaxBlockQueries];                  // c: what becomes of the old sum and values
-  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];    // tokens of the page that the query sees; equal: none
-};
-
-/// A block of queries [first, first + count) of the stack, and what all its steps need.
-struct QueryBlock {
-  const AttentionArgs& args;
-  uint32_t first, count, stride;      // stride: head_dim padded to 16
-
-  ELLM_INLINE uint32_t position(uint32_t i) const { return args.first_position + (first + i) / args.group; }
-  /// The first position that a query at position `p` sees.
-  ELLM_INLINE uint32_t window_begin(uint32_t p) const {
-    return args.window != 0 && p >= args.window ? p + 1 - args.window : 0;
-  }
-  ELLM_INLINE const float* query(uint32_t i) const {
-    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
-    return args.q + row * args.q_stride + head * args.head_dim;
-  }
-  ELLM_INLINE float* output(uint32_t i) const {
-    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
-    return args.out + row * args.out_stride + head * args.head_dim;
-  }
-  /// The block of the page after `page`; behind the last that the queries see, the page itself.
-  ELLM_INLINE const std::byte* next_page(const std::byte* const* blocks, uint32_t page) const {
-    return (page + 1) * kPageTokens <= position(count - 1) ? blocks[page + 1] : blocks[page];
-  }
-  /// The first query whose position is at least `p`.
-  ELLM_INLINE uint32_t first_at(uint32_t p) const {
-    uint32_t i = 0;
-    while (i < count && position(i) < p) ++i;
-    return i;
-  }
-  /// The first query that sees nothing before position `p`.
-  ELLM_INLINE uint32_t first_blind(uint32_t p) const {
-    uint32_t i = 0;
-    while (i < count && window_begin(position(i)) < p) ++i;
-    return i;
-  }
-};
-
-/// Queries [from, to) of a block.
-struct QueryRange {
-  uint32_t from, to;
-};
-
-ELLM_INLINE uint32_t padded_head_dim(uint32_t head_dim) { return (head_dim + 15) / 16 * 16; }
-
-/// Queries of a block: whole tiles.
-template <class L>
-ELLM_INLINE uint32_t block_queries(uint32_t head_dim) {
-  const uint32_t fit = kBlockFloats / padded_head_dim(head_dim);
-  const uint32_t most = fit < kMaxBlockQueries ? fit : kMaxBlockQueries;
-  return most / L::kQueries * L::kQueries;
-}
-
-template <class L>
-ELLM_INLINE uint32_t tile_queries(uint32_t i, uint32_t count) {
-  return count - i < L::kQueries ? count - i : L::kQueries;
-}
-
 /// Copies a block's queries, the queries of a tile side by side.
 template <class L>
-void load_queries(const QueryBlock& b, AttentionScratch& s) {
+void copy_queries(const QueryBlock& b, AttentionScratch<L>& s) {
   const uint32_t head_dim = b.args.head_dim;
   for (uint32_t tile = 0; tile < b.count; tile += L::kQueries) {
     const uint32_t n = tile_queries<L>(tile, b.count);
@@ -106,6 +30,15 @@ void load_queries(const QueryBlock& b, AttentionScratch& s) {
       for (uint32_t d = 0; d < head_dim; ++d) q[d * n + i] = from[d];
     }
   }
+}
+
+template <class L>
+void load_queries(const QueryBlock& b, AttentionScratch<L>& s) {
+  if (is_quantised(b.args.k_type)) {
+    code_queries(b, s);
+  } else {
+    copy_queries(b, s);
+  }
   if (b.count > 1) {                      // softmax works on 16 queries at a time, some of which do not exist
     const uint32_t missing = (b.count + 15) / 16 * 16 - b.count;
     memset(s.scores + b.count * kPageTokens, 0, missing * kPageTokens * sizeof(float));
@@ -113,23 +46,10 @@ void load_queries(const QueryBlock& b, AttentionScratch& s) {
   }
 }
 
-// int8 blocks end in the scales of their tokens.
-ELLM_INLINE const float* key_scales_of(const std::byte* block, uint32_t head_dim) {
-  return reinterpret_cast<const float*>(block + (head_dim + 3) / 4 * 4 * kPageTokens);
-}
-ELLM_INLINE const float* value_scales_of(const std::byte* block, uint32_t stride) {
-  return reinterpret_cast<const float*>(block + stride * kPageTokens);
-}
-ELLM_INLINE void fetch_scales(const float* scales) {
-  __builtin_prefetch(scales, 0, 2);
-  __builtin_prefetch(scales + 16, 0, 2);
-}
-
 template <class L, class Keys>
-ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, const float* key_scales, QueryRange range,
-                             AttentionScratch& s) {
+ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, QueryRange range, AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
-    score_tile<L>(tile_queries<L>(i, b.count), keys, s.q + i * b.args.head_dim, b.args.head_dim, key_scales, b.args.scale,
+    score_tile<L>(tile_queries<L>(i, b.count), keys, s.q + i * b.args.head_dim, b.args.head_dim, b.args.scale,
                   s.scores + i * kPageTokens);
   }
 }
@@ -146,53 +66,32 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
   return {to};
 }
 
-/// Scores of a page for the tiles of `range`. Where several tiles share the page it is converted once.
+/// Scores of a page for the tiles of `range`. Where several tiles share a page of halves it is converted once.
 template <class L>
-void score_page(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch& s) {
+void score_page(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
+  if (is_quantised(b.args.k_type)) return score_codes<L>(b, page, range, s);
   const std::byte *block = b.args.k_blocks[page], *next = b.next_page(b.args.k_blocks, page);
-  const uint32_t head_dim = b.args.head_dim;
-  const bool shared = range.to - range.from > L::kQueries;
-  if (b.args.k_type == KvType::f16) {
-    const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next)};
-    if (shared) {
-      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), nullptr, range, s);
-    } else {
-      score_tiles<L>(b, keys, nullptr, range, s);
-    }
-  } else if (b.args.k_type == KvType::f32) {
-    score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, nullptr, range, s);
+  if (b.args.k_type == KvType::f32) return score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, range, s);
+  const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next)};
+  if (range.to - range.from > L::kQueries) {
+    score_tiles<L>(b, convert_keys<L>(keys, b.args.head_dim, s.keys), range, s);
   } else {
-    const ByteKeys<L> keys{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next)};
-    const float* scales = key_scales_of(block, head_dim);
-    fetch_scales(key_scales_of(next, head_dim));
-    if (shared) {
-      score_tiles<L>(b, convert_keys<L>(keys, head_dim, s.keys), scales, range, s);
-    } else {
-      score_tiles<L>(b, keys, scales, range, s);
-    }
+    score_tiles<L>(b, keys, range, s);
   }
 }
 
 /// Caps the scores of a page. (Unwritten slots may hold anything: they are masked later.)
 template <class L>
-void cap_scores(QueryRange range, float cap, AttentionScratch& s) {
+void cap_scores(QueryRange range, float cap, AttentionScratch<L>& s) {
   for (float* at = s.scores + range.from * kPageTokens; at < s.scores + range.to * kPageTokens; at += 16) {
     soft_cap_lanes(L::load(at), cap).store(at);
   }
 }
 
-/// The trees over tokens of up to 16 queries' vectors, lane i for query i.
-template <class L, class Op, class Get>
-ELLM_INLINE L fold_queries(uint32_t n, Get get) {
-  if (n == 1) return L::template fold<Op>(get(Index<0>{}));
-  return L::template fold16<Op>(get);
-}
-
 /// Scores become probabilities for queries [g, g + 16) of the block; maximum, sum and decay follow. kPartly: some queries
-/// do not see the whole page. `value_scales` (or null) multiply the probabilities after they are summed.
+/// do not see the whole page.
 template <class L, bool kPartly>
-ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const float* value_scales, SoftmaxState& state,
-                              AttentionScratch& s) {
+ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, SoftmaxState& state, AttentionScratch<L>& s) {
   float* scores = s.scores + g * kPageTokens;
   const uint32_t *begin = s.begin + g, *end = s.end + g;
   // The 32 values of query i, those that it does not see replaced by `other`.
@@ -236,10 +135,6 @@ ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const flo
     L low = exp_falling(sub(L::load(row), m)), high = exp_falling(sub(L::load(row + 16), m));
     if constexpr (kPartly) mask(i, low, high, zero);
     add(low, high).store(s.sums + i * 16);
-    if (value_scales) {
-      low = mul(low, L::load(value_scales));
-      high = mul(high, L::load(value_scales + 16));
-    }
     low.store(row);
     high.store(row + 16);
   }
@@ -250,10 +145,9 @@ ELLM_INLINE void soften_group(uint32_t g, uint32_t n, bool first_page, const flo
 }
 
 template <class L, bool kPartly>
-void soften(QueryRange range, uint32_t count, bool first_page, const float* value_scales, SoftmaxState& state,
-            AttentionScratch& s) {
+void soften(QueryRange range, uint32_t count, bool first_page, SoftmaxState& state, AttentionScratch<L>& s) {
   for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
-    soften_group<L, kPartly>(g, count - g < 16 ? count - g : 16, first_page, value_scales, state, s);
+    soften_group<L, kPartly>(g, count - g < 16 ? count - g : 16, first_page, state, s);
   }
 }
 
@@ -274,7 +168,7 @@ ELLM_INLINE void weigh_tile_partly(uint32_t n, const Values& values, const uint3
 
 template <class L, class Values>
 ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, QueryRange range, bool partly, SoftmaxState& state,
-                             AttentionScratch& s) {
+                             AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
     const uint32_t n = tile_queries<L>(i, b.count);
     const float* p = s.scores + i * kPageTokens;
@@ -301,32 +195,23 @@ ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t tokens,
 /// Adds a page's values. `tokens`: how many of them any query sees; those behind are not read.
 template <class L>
 void weigh_page(const QueryBlock& b, uint32_t page, uint32_t tokens, QueryRange range, bool partly, SoftmaxState& state,
-                AttentionScratch& s) {
+                AttentionScratch<L>& s) {
+  if (is_quantised(b.args.v_type)) return weigh_codes<L>(b, page, range, partly, state, s);
   const std::byte *block = b.args.v_blocks[page], *next = b.next_page(b.args.v_blocks, page);
-  const bool shared = range.to - range.from > L::kQueries;
-  if (b.args.v_type == KvType::f16) {
-    const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next), b.stride};
-    if (shared) {
-      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), range, partly, state, s);
-    } else {
-      weigh_tiles<L>(b, values, range, partly, state, s);
-    }
-  } else if (b.args.v_type == KvType::f32) {
-    weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, range, partly, state, s);
+  if (b.args.v_type == KvType::f32) {
+    return weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, range, partly, state, s);
+  }
+  const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next), b.stride};
+  if (range.to - range.from > L::kQueries) {
+    weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), range, partly, state, s);
   } else {
-    fetch_scales(value_scales_of(next, b.stride));
-    const ByteValues<L> values{reinterpret_cast<const int8_t*>(block), reinterpret_cast<const int8_t*>(next), b.stride};
-    if (shared) {
-      weigh_tiles<L>(b, convert_values<L>(values, tokens, b.stride, s.page_values), range, partly, state, s);
-    } else {
-      weigh_tiles<L>(b, values, range, partly, state, s);
-    }
+    weigh_tiles<L>(b, values, range, partly, state, s);
   }
 }
 
 /// Which tokens of the page that begins at `start` each query sees, and the tiles with queries that see any.
 template <class L>
-ELLM_INLINE QueryRange find_visible(const QueryBlock& b, uint32_t start, AttentionScratch& s) {
+ELLM_INLINE QueryRange find_visible(const QueryBlock& b, uint32_t start, AttentionScratch<L>& s) {
   uint32_t from = 0, to = 0;
   for (uint32_t i = 0; i < b.count; ++i) {
     const uint32_t end = b.position(i) + 1, first = b.window_begin(end - 1);
@@ -345,7 +230,7 @@ ELLM_INLINE QueryRange find_visible(const QueryBlock& b, uint32_t start, Attenti
 
 /// Begins `state` anew and takes it through the pages of a segment, for the queries that see any of it.
 template <class L>
-void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, AttentionScratch& s) {
+void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, AttentionScratch<L>& s) {
   const L zero = L::broadcast(0.0f), lowest = L::broadcast(-__builtin_inff());
   for (uint32_t i = 0; i < kMaxBlockQueries; i += 16) {
     lowest.store(state.largest + i);
@@ -366,11 +251,10 @@ void run_segment(const QueryBlock& b, uint32_t segment, SoftmaxState& state, Att
     if (partly) range = find_visible<L>(b, start, s);
     score_page<L>(b, page, range, s);
     if (b.args.soft_cap != 0) cap_scores<L>(range, b.args.soft_cap, s);
-    const float* scales = b.args.v_type == KvType::int8 ? value_scales_of(b.args.v_blocks[page], b.stride) : nullptr;
     if (partly) {
-      soften<L, true>(range, b.count, first_page, scales, state, s);
+      soften<L, true>(range, b.count, first_page, state, s);
     } else {
-      soften<L, false>(range, b.count, first_page, scales, state, s);
+      soften<L, false>(range, b.count, first_page, state, s);
     }
     const uint32_t tokens = most + 1 - start < kPageTokens ? most + 1 - start : kPageTokens;
     weigh_page<L>(b, page, tokens, range, partly, state, s);
@@ -390,7 +274,7 @@ ELLM_INLINE SegmentQueries segment_queries(const QueryBlock& b, uint32_t segment
 /// Merges a segment's result into `total`, which takes it as it is for queries that have seen nothing before.
 template <class L>
 void merge_segment(SegmentQueries queries, const SoftmaxState& segment, uint32_t stride, SoftmaxState& total,
-                   AttentionScratch& s) {
+                   AttentionScratch<L>& s) {
   for (uint32_t g = queries.from / 16 * 16; g < queries.taken; g += 16) {
     const L old = L::load(total.largest + g), added = L::load(segment.largest + g), now = max(old, added);
     const L old_decay = exp_falling(sub(old, now)), added_decay = exp_falling(sub(added, now));
@@ -437,7 +321,7 @@ ELLM_INLINE void for_blocks(const AttentionArgs& args, uint32_t first, uint32_t 
 
 template <class L>
 ELLM_INLINE void attend(const AttentionArgs& args) {
-  AttentionScratch s;
+  AttentionScratch<L> s;
   for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
     load_queries<L>(b, s);
     const uint32_t first = b.window_begin(b.position(0)) / kAttentionSegment;
@@ -455,7 +339,7 @@ ELLM_INLINE void attend(const AttentionArgs& args) {
 
 template <class L>
 ELLM_INLINE void attend_segment(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) {
-  AttentionScratch s;
+  AttentionScratch<L> s;
   for_blocks<L>(args, 0, args.rows * args.group, [&](const QueryBlock& b) {
     const SegmentQueries queries = segment_queries(b, segment);
     if (queries.from >= queries.to) return;
@@ -473,7 +357,7 @@ ELLM_INLINE void attend_segment(const AttentionArgs& args, uint32_t segment, uin
 template <class L>
 ELLM_INLINE void merge_partials(const AttentionArgs& args, uint32_t first_row, uint32_t last_row, uint32_t segments,
                                 const float* partials) {
-  AttentionScratch s;
+  AttentionScratch<L> s;
   for_blocks<L>(args, first_row * args.group, last_row * args.group, [&](const QueryBlock& b) {
     for (uint32_t i = 0; i < kMaxBlockQueries; ++i) s.total.largest[i] = s.total.sum[i] = 0;
     for (uint32_t segment = 0; segment < segments; ++segment) {

@@ -1,4 +1,4 @@
-// The two products of attention on one page, for a register tile of queries: scores (lane = token) and weighted values
+// The two products of attention on one page of f16 or f32, for a register tile of queries: scores (lane = token) and weighted values
 // (lane = output dimension). Written once for all levels; the tile's shape is the level's (kernels/<level>/lanes.h).
 #pragma once
 #include "kernels/kv_block.h"
@@ -21,18 +21,6 @@ struct HalfKeys {             // [head_dim][32] half
   }
 };
 template <class L>
-struct ByteKeys {             // [head_dim / 4][32][4] int8
-  const int8_t *k, *next;
-  template <int J>
-  ELLM_INLINE L at(uint32_t d, uint32_t v) const {
-    return L::template load_bytes_of_groups<J>(k + d * kPageTokens + v * 64);
-  }
-  ELLM_INLINE void fetch(uint32_t d) const {
-    __builtin_prefetch(next + d * kPageTokens, 0, 2);
-    __builtin_prefetch(next + d * kPageTokens + 64, 0, 2);
-  }
-};
-template <class L>
 struct FloatKeys {            // [head_dim][32] float, converted before
   const float* k;
   template <int J>
@@ -51,15 +39,6 @@ struct HalfValues {
   }
 };
 template <class L>
-struct ByteValues {
-  const int8_t *v, *next;
-  uint32_t stride;
-  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load_bytes(v + t * stride + d); }
-  ELLM_INLINE void fetch(uint32_t t, uint32_t d) const {
-    __builtin_prefetch(next + t * stride + d, 0, 2);
-  }
-};
-template <class L>
 struct FloatValues {
   const float* v;
   uint32_t stride;
@@ -69,8 +48,8 @@ struct FloatValues {
 
 /// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 32), q (head_dim, N).
 template <class L, int N, int V, class Keys>
-ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_dim, const float* key_scales, float scale,
-                               uint32_t first, float* scores) {
+ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_dim, float scale, uint32_t first,
+                               float* scores) {
   L sum[V][N];
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(0.0f); });
   const auto dimension = [&](uint32_t d, auto j) ELLM_INLINE_LAMBDA {
@@ -87,23 +66,18 @@ ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_d
   unrolled<3>([&](auto j) ELLM_INLINE_LAMBDA {
     if (d + j < head_dim) dimension(d, j);
   });
-  unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
-    const L key_scale = key_scales ? L::load(key_scales + (first + v) * 16) : L::broadcast(1.0f);
-    unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-      const L finished = key_scales ? mul(sum[v][i], key_scale) : sum[v][i];
-      mul(finished, L::broadcast(scale)).store(scores + i * kPageTokens + (first + v) * 16);
-    });
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA {
+    mul(sum[i / N][i % N], L::broadcast(scale)).store(scores + (i % N) * kPageTokens + (first + i / N) * 16);
   });
 }
 
-/// score = (q . K) (* the token's scale) * scale for the 32 tokens of a page and n queries.
+/// score = (q . K) * scale for the 32 tokens of a page and n queries.
 template <class L, class Keys>
-ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t head_dim, const float* key_scales,
-                            float scale, float* scores) {
+ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t head_dim, float scale, float* scores) {
   with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::token_vectors(kCount);
     for (uint32_t first = 0; first < 2; first += kVectors) {
-      score_vectors<L, kCount, kVectors>(keys, q, head_dim, key_scales, scale, first, scores);
+      score_vectors<L, kCount, kVectors>(keys, q, head_dim, scale, first, scores);
     }
   });
 }

@@ -4,87 +4,104 @@
 #include <string.h>
 
 #include "kernels/kv_block.h"
-#include "kernels/lanes/unroll.h"
+#include "kernels/lanes/attention_bytes.h"
+#include "kernels/lanes/quantise.h"
+#include "kernels/lanes/rotation.h"
 
 namespace ellm::kernels {
 namespace {
 
-/// 16 values from `d` on of `n`, zeros behind the end.
+/// A row of f16 or f32: value d at block + d * step.
 template <class L>
-ELLM_INLINE L values_from(const float* x, uint32_t d, uint32_t n) {
-  return L::load_first(x + d, n - d < 16 ? n - d : 16);
+ELLM_INLINE void store_floats(KvType type, const float* x, uint32_t n, uint32_t padded, std::byte* block, uint32_t step) {
+  for (uint32_t d = 0; d < padded; d += 16) {
+    const L values = values_from<L>(x, d, n);
+    const uint32_t count = padded - d < 16 ? padded - d : 16;
+    if (type == KvType::f16) {
+      uint16_t halves[16];
+      values.store_halves(halves);
+      for (uint32_t i = 0; i < count; ++i) memcpy(block + (d + i) * step, &halves[i], 2);
+    } else {
+      float floats[16];
+      values.store(floats);
+      for (uint32_t i = 0; i < count; ++i) memcpy(block + (d + i) * step, &floats[i], 4);
+    }
+  }
 }
 
-/// max|x| / 127, and the factor that takes x to -127 … 127: both 0 for a row of (almost) zeros.
-struct Int8Scale {
-  float scale, factor;
-};
+/// A row's codes as bytes, `padded` of them (a multiple of 16 is written).
 template <class L>
-ELLM_INLINE Int8Scale int8_scale(const float* x, uint32_t n) {
-  L largest = L::broadcast(0.0f);
-  for (uint32_t d = 0; d < n; d += 16) largest = max(abs(values_from<L>(x, d, n)), largest);
-  const float a = L::template fold<typename L::Max>(largest).first();
-  if (a < 1e-30f) return {0, 0};
-  return {a / 127.0f, 127.0f / a};
+ELLM_INLINE float int8_codes(const float* x, uint32_t n, uint8_t* codes) {
+  const Int8Scale s = int8_scale<L>(x, n);
+  for (uint32_t d = 0; d < n; d += 16) {
+    typename L::Code rounded[16];
+    limited(values_from<L>(x, d, n), L::broadcast(s.factor)).store_codes(rounded);
+    for (uint32_t i = 0; i < 16; ++i) codes[d + i] = static_cast<uint8_t>(rounded[i] & 255);
+  }
+  return s.scale;
 }
 
-/// rint(x * factor), clamped, in the low byte of each of 16 words: adding 1.5 * 2^23 rounds to the nearest even integer.
+/// The same for int4, with scale and minimum of each 32 dimensions at ranges + b * 64 and 32 halves behind it.
 template <class L>
-ELLM_INLINE void round_to_words(L x, L factor, uint32_t* words) {
-  const L limited = min(max(mul(x, factor), L::broadcast(-127.0f)), L::broadcast(127.0f));
-  float shifted[16];
-  add(limited, L::broadcast(0x1.8p+23f)).store(shifted);
-  memcpy(words, shifted, sizeof shifted);
+ELLM_INLINE void int4_codes(const float* x, uint32_t n, uint8_t* codes, std::byte* ranges, uint32_t slot) {
+  for (uint32_t b = 0; b * kKvBlock < n; ++b) {
+    const float* from = x + b * kKvBlock;
+    const uint32_t count = n - b * kKvBlock < kKvBlock ? n - b * kKvBlock : kKvBlock;
+    const Int4Range r = int4_range<L>(from, count);
+    for (uint32_t d = 0; d < count; d += 16) {
+      typename L::Code rounded[16];
+      limited(values_from<L>(from, d, count), r).store_codes(rounded);
+      for (uint32_t i = 0; i < 16 && d + i < count; ++i) codes[b * kKvBlock + d + i] = static_cast<uint8_t>(rounded[i]);
+    }
+    std::byte* to = ranges + b * 2 * kPageTokens * 2 + slot * 2;
+    memcpy(to, &r.scale_half, 2);
+    memcpy(to + kPageTokens * 2, &r.least_half, 2);
+  }
 }
 
 template <class L>
 ELLM_INLINE void store_k_slot(KvType type, uint32_t head_dim, const float* k, std::byte* block, uint32_t slot) {
-  const uint32_t padded = (head_dim + 3) / 4 * 4;
-  const Int8Scale s = type == KvType::int8 ? int8_scale<L>(k, head_dim) : Int8Scale{};
-  for (uint32_t d = 0; d < padded; d += 16) {
-    const L values = values_from<L>(k, d, head_dim);
-    const uint32_t n = padded - d < 16 ? padded - d : 16;
-    if (type == KvType::f16) {
-      uint16_t halves[16];
-      values.store_halves(halves);
-      for (uint32_t i = 0; i < n; ++i) memcpy(block + ((d + i) * kPageTokens + slot) * 2, &halves[i], 2);
-    } else if (type == KvType::f32) {
-      float floats[16];
-      values.store(floats);
-      for (uint32_t i = 0; i < n; ++i) memcpy(block + ((d + i) * kPageTokens + slot) * 4, &floats[i], 4);
-    } else {
-      uint32_t words[16];
-      round_to_words(values, L::broadcast(s.factor), words);
-      for (uint32_t i = 0; i < n; i += 4) {
-        const uint32_t group = (words[i] & 255) | (words[i + 1] & 255) << 8 | (words[i + 2] & 255) << 16 | words[i + 3] << 24;
-        memcpy(block + ((d + i) / 4 * kPageTokens + slot) * 4, &group, 4);
-      }
+  if (type == KvType::f16) return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 2, kPageTokens * 2);
+  if (type == KvType::f32) return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 4, kPageTokens * 4);
+  float rotated[kMaxHeadDim];
+  memcpy(rotated, k, head_dim * sizeof(float));
+  rotate(rotated, head_dim);
+  uint8_t codes[kMaxHeadDim + 16] = {};
+  if (type == KvType::int8) {
+    const float scale = int8_codes<L>(rotated, head_dim, codes);
+    for (uint32_t d = 0; d < head_dim; d += 4) memcpy(block + (d / 4 * kPageTokens + slot) * 4, codes + d, 4);
+    memcpy(block + (head_dim + 3) / 4 * 4 * kPageTokens + slot * 4, &scale, 4);
+  } else {
+    std::byte* ranges = block + (head_dim + 7) / 8 * 4 * kPageTokens;
+    int4_codes<L>(rotated, head_dim, codes, ranges, slot);
+    for (uint32_t d = 0; d < head_dim; d += 8) {
+      uint8_t pairs[4];
+      for (uint32_t i = 0; i < 4; ++i) pairs[i] = static_cast<uint8_t>(codes[d + i] | codes[d + 4 + i] << 4);
+      memcpy(block + (d / 8 * kPageTokens + slot) * 4, pairs, 4);
     }
   }
-  if (type == KvType::int8) memcpy(block + padded * kPageTokens + slot * 4, &s.scale, 4);
 }
 
 template <class L>
 ELLM_INLINE void store_v_slot(KvType type, uint32_t head_dim, const float* v, std::byte* block, uint32_t slot) {
   const uint32_t padded = (head_dim + 15) / 16 * 16;
-  const Int8Scale s = type == KvType::int8 ? int8_scale<L>(v, head_dim) : Int8Scale{};
-  for (uint32_t d = 0; d < padded; d += 16) {
-    const L values = values_from<L>(v, d, head_dim);
-    if (type == KvType::f16) {
-      uint16_t halves[16];
-      values.store_halves(halves);
-      memcpy(block + (slot * padded + d) * 2, halves, sizeof halves);
-    } else if (type == KvType::f32) {
-      float floats[16];
-      values.store(floats);
-      memcpy(block + (slot * padded + d) * 4, floats, sizeof floats);
-    } else {
-      uint32_t words[16];
-      round_to_words(values, L::broadcast(s.factor), words);
-      for (uint32_t i = 0; i < 16; ++i) block[slot * padded + d + i] = static_cast<std::byte>(words[i] & 255);
+  if (type == KvType::f16) return store_floats<L>(type, v, head_dim, padded, block + slot * padded * 2, 2);
+  if (type == KvType::f32) return store_floats<L>(type, v, head_dim, padded, block + slot * padded * 4, 4);
+  uint8_t codes[kMaxHeadDim + 16] = {};
+  if (type == KvType::int8) {
+    const float scale = int8_codes<L>(v, head_dim, codes);
+    std::byte* to = block + slot / 4 * padded * 4 + slot % 4;
+    for (uint32_t d = 0; d < padded; ++d) to[d * 4] = static_cast<std::byte>(codes[d]);
+    memcpy(block + padded * kPageTokens + slot * 4, &scale, 4);
+  } else {
+    const uint32_t blocks = kv_blocks(head_dim);
+    int4_codes<L>(v, head_dim, codes, block + blocks * 16 * kPageTokens, slot);
+    for (uint32_t b = 0; b < blocks; ++b) {
+      std::byte* to = block + (slot / 4 * blocks + b) * 64 + slot % 4;
+      const uint8_t* from = codes + b * kKvBlock;
+      for (uint32_t i = 0; i < 16; ++i) to[i * 4] = static_cast<std::byte>(from[i] | from[i + 16] << 4);
     }
   }
-  if (type == KvType::int8) memcpy(block + padded * kPageTokens + slot * 4, &s.scale, 4);
 }
 
 }  // namespace

@@ -81,14 +81,6 @@ struct ScalarLanes {
   ELLM_INLINE void store_halves(uint16_t* p) const {
     for (int i = 0; i < 16; ++i) p[i] = to_half(v[i]);
   }
-  static ELLM_INLINE ScalarLanes load_bytes(const int8_t* p) {
-    return make([&](int i) { return static_cast<float>(p[i]); });
-  }
-  /// Byte J of each of 16 groups of 4.
-  template <int J>
-  static ELLM_INLINE ScalarLanes load_bytes_of_groups(const int8_t* p) {
-    return make([&](int i) { return static_cast<float>(p[4 * i + J]); });
-  }
   /// Even and odd values of a and b, which stand one after the other; `interleave` is the inverse.
   static ELLM_INLINE void deinterleave(ScalarLanes a, ScalarLanes b, ScalarLanes& even, ScalarLanes& odd) {
     for (int i = 0; i < 16; ++i) {
@@ -99,6 +91,52 @@ struct ScalarLanes {
   static ELLM_INLINE void interleave(ScalarLanes even, ScalarLanes odd, ScalarLanes& a, ScalarLanes& b) {
     for (int i = 0; i < 16; ++i) (i < 8 ? a.v[2 * i] : b.v[2 * i - 16]) = even.v[i];
     for (int i = 0; i < 16; ++i) (i < 8 ? a.v[2 * i + 1] : b.v[2 * i - 15]) = odd.v[i];
+  }
+
+  // Products of small integers: codes of 8 bits (of a query, or of probabilities) with four values of each of 16 lanes.
+  using Code = int16_t;
+  static constexpr int kByteQueries = 2, kByteVectors = 1;
+  static constexpr int32_t kKeyOffset = 0;           // that load_key_quads adds to each value
+  struct Ints {
+    int32_t v[16];
+  };
+  struct Quads {
+    int8_t v[64];
+  };
+  static ELLM_INLINE Ints ints(int32_t x) {
+    Ints r;
+    for (int i = 0; i < 16; ++i) r.v[i] = x;
+    return r;
+  }
+  static ELLM_INLINE Quads load_key_quads(const void* p) {
+    Quads r;
+    memcpy(&r, p, sizeof r);
+    return r;
+  }
+  static ELLM_INLINE Quads load_value_quads(const void* p) { return load_key_quads(p); }
+  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
+    const Quads both = load_key_quads(p);
+    for (int i = 0; i < 64; ++i) {
+      low.v[i] = static_cast<int8_t>(both.v[i] & 15);
+      high.v[i] = static_cast<int8_t>(both.v[i] >> 4 & 15);
+    }
+  }
+  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
+    for (int i = 0; i < 64; ++i) sum.v[i / 4] += a.v[i] * codes[i % 4];
+    return sum;
+  }
+  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) { return add_dot_key(sum, a, codes); }
+  static ELLM_INLINE ScalarLanes from_ints(Ints a) {
+    return make([&](int i) { return static_cast<float>(a.v[i]); });
+  }
+  /// The nearest integers, ties to even, of values within -127 … 255.
+  ELLM_INLINE void store_codes(Code* p) const {
+    for (int i = 0; i < 16; ++i) {
+      const float shifted = v[i] + 0x1.8p+23f;
+      uint32_t bits;
+      memcpy(&bits, &shifted, sizeof bits);
+      p[i] = static_cast<Code>(bits & 0xffff);
+    }
   }
 
   struct Max {                                       // the second where either is NaN, as the instruction has it

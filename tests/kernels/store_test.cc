@@ -8,7 +8,9 @@
 #include <limits>
 #include <random>
 
+#include "kernels/blocks.h"
 #include "kernels/kernel_set.h"
+#include "tests/kernels/attention_twin.h"
 #include "tests/kernels/guarded.h"
 #include "tests/kernels/levels.h"
 
@@ -54,10 +56,45 @@ Quantised quantised(const std::vector<float>& x) {
   }
   return r;
 }
+/// One int4 block's halves (scale, minimum) and codes.
+struct Ranged {
+  uint16_t scale, least;
+  std::vector<uint8_t> q;
+};
+Ranged ranged(const float* x, size_t n) {
+  const float most = *std::max_element(x, x + n), least = *std::min_element(x, x + n);
+  Ranged r{compiler_half((most - least) / 15 + 0.0f), compiler_half(least + 0.0f), {}};
+  const float scale = f16_to_f32(r.scale), from = f16_to_f32(r.least), factor = scale > 0 ? 1 / scale : 0;
+  for (size_t i = 0; i < n; ++i) r.q.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint((x[i] - from) * factor), 0.0f, 15.0f)));
+  return r;
+}
+std::vector<uint8_t> put_ranges(Slot& s, size_t offset, const std::vector<float>& x, uint32_t slot, size_t padded) {
+  std::vector<uint8_t> codes;
+  for (size_t b = 0; b * 32 < x.size(); ++b) {
+    const Ranged r = ranged(&x[b * 32], std::min<size_t>(32, x.size() - b * 32));
+    s.put(offset + b * 128 + slot * 2, r.scale);
+    s.put(offset + b * 128 + 64 + slot * 2, r.least);
+    codes.insert(codes.end(), r.q.begin(), r.q.end());
+  }
+  codes.resize(padded);
+  return codes;
+}
 
 Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
-  x.resize((x.size() + 3) / 4 * 4);
   Slot s;
+  if (is_quantised(type)) {
+    size_t block = 1;
+    while (x.size() % (2 * block) == 0) block *= 2;
+    tests::rotate_row(x.data(), static_cast<uint32_t>(x.size()), static_cast<uint32_t>(block));
+  }
+  if (type == KvType::int4) {
+    const size_t padded = (x.size() + 7) / 8 * 8;
+    const auto codes = put_ranges(s, padded / 2 * 32, x, slot, padded);
+    for (size_t d = 0; d < padded; d += 8)
+      for (size_t i = 0; i < 4; ++i) s.put((d / 8 * 32 + slot) * 4 + i, static_cast<uint8_t>(codes[d + i] | codes[d + 4 + i] << 4));
+    return s;
+  }
+  x.resize((x.size() + 3) / 4 * 4);
   const Quantised q = quantised(x);
   for (size_t d = 0; d < x.size(); ++d) {
     if (type == KvType::f16) s.put((d * 32 + slot) * 2, compiler_half(x[d]));
@@ -68,13 +105,21 @@ Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
   return s;
 }
 Slot expected_v(KvType type, std::vector<float> x, uint32_t slot) {
-  x.resize((x.size() + 15) / 16 * 16);
   Slot s;
+  if (type == KvType::int4) {
+    const size_t blocks = (x.size() + 31) / 32;
+    const auto codes = put_ranges(s, blocks * 16 * 32, x, slot, blocks * 32);
+    for (size_t b = 0; b < blocks; ++b)
+      for (size_t i = 0; i < 16; ++i)
+        s.put((slot / 4 * blocks + b) * 64 + i * 4 + slot % 4, static_cast<uint8_t>(codes[b * 32 + i] | codes[b * 32 + 16 + i] << 4));
+    return s;
+  }
+  x.resize((x.size() + 15) / 16 * 16);
   const Quantised q = quantised(x);
   for (size_t d = 0; d < x.size(); ++d) {
     if (type == KvType::f16) s.put((slot * x.size() + d) * 2, compiler_half(x[d]));
     else if (type == KvType::f32) s.put((slot * x.size() + d) * 4, x[d]);
-    else s.put(slot * x.size() + d, q.q[d]);
+    else s.put((slot / 4 * x.size() + d) * 4 + slot % 4, q.q[d]);
   }
   if (type == KvType::int8) s.put(x.size() * 32 + slot * 4, q.scale);
   return s;
@@ -90,7 +135,7 @@ void check(const KernelSet& set, const std::vector<float>& x, uint32_t slot) {
   const uint32_t head_dim = static_cast<uint32_t>(x.size());
   Guarded<float> row(x.size());
   std::copy(x.begin(), x.end(), row.begin());
-  for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
+  for (const KvType type : {KvType::f16, KvType::int8, KvType::int4, KvType::f32}) {
     SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " slot " << slot << " type " << static_cast<int>(type));
     Guarded<std::byte> k(k_block_bytes(type, head_dim)), v(v_block_bytes(type, head_dim));
     std::fill(k.begin(), k.end(), std::byte{0xa5});
@@ -141,7 +186,7 @@ TEST_P(Store, StrangeValuesEqualScalar) {
     for (uint32_t at = 0; at < 40; ++at) {
       std::vector<float> x(40, 0.75f);
       x[at] = strange;
-      for (const KvType type : {KvType::f16, KvType::int8, KvType::f32}) {
+      for (const KvType type : {KvType::f16, KvType::int8, KvType::int4, KvType::f32}) {
         std::vector<std::byte> k[2], v[2];
         const KernelSet* sets[2] = {GetParam(), kernel_set(Level::scalar)};
         for (int i = 0; i < 2; ++i) {

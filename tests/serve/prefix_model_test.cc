@@ -106,7 +106,7 @@ void expect_all_counted(const RequestStats& stats) {
 /// One after the other, in a cache that holds everything and in one that holds a tenth: the first shares exactly the
 /// longest beginning ever stored, the second never more; the answers are the same to the bit.
 TEST_F(PrefixModel, CachedEqualsRecomputed) {
-  for (const shm::KvType kv_type : {shm::KvType::f16, shm::KvType::int8}) {
+  for (const shm::KvType kv_type : {shm::KvType::f16, shm::KvType::int8, shm::KvType::int4}) {
     for (const uint32_t pages : {1500u, 16u}) {
       std::mt19937 random(pages);
       const auto used = engine(pages, kv_type);

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <vector>
+
+#include "kernels/kernel_set.h"
 #include "kernels/kv_block.h"
 
 using ellm::shm::KvType;
@@ -11,13 +15,20 @@ using ellm::shm::PageGeometry;
 namespace {
 
 ellm::kernels::KvType kernel_type(KvType type) {
-  return type == KvType::f16 ? ellm::kernels::KvType::f16 : ellm::kernels::KvType::int8;
+  using Kernels = ellm::kernels::KvType;
+  switch (type) {
+    case KvType::f16: return Kernels::f16;
+    case KvType::int8: return Kernels::int8;
+    case KvType::int4: return Kernels::int4;
+    case KvType::f32: break;
+  }
+  return Kernels::f32;
 }
 
 TEST(PageGeometry, BlocksAreTheKernels) {
   EXPECT_EQ(ellm::shm::kPageTokens, ellm::kernels::kPageTokens);
-  for (KvType k : {KvType::f16, KvType::int8}) {
-    for (KvType v : {KvType::f16, KvType::int8}) {
+  for (KvType k : ellm::shm::kKvTypes) {
+    for (KvType v : ellm::shm::kKvTypes) {
       for (uint32_t head_dim = 8; head_dim <= 256; ++head_dim) {
         const PageGeometry g{3, 2, head_dim, k, v};
         ASSERT_EQ(g.k_block_bytes(), ellm::kernels::k_block_bytes(kernel_type(k), head_dim)) << head_dim;
@@ -31,8 +42,8 @@ TEST(PageGeometry, BlocksAreTheKernels) {
 
 /// Blocks fill a page without gap or overlap, a KV head's in one piece.
 TEST(PageGeometry, BlocksTileThePage) {
-  for (KvType k : {KvType::f16, KvType::int8}) {
-    for (KvType v : {KvType::f16, KvType::int8}) {
+  for (KvType k : ellm::shm::kKvTypes) {
+    for (KvType v : ellm::shm::kKvTypes) {
       for (uint32_t head_dim : {8u, 20u, 64u, 80u, 128u, 250u, 256u}) {
         const PageGeometry g{5, 3, head_dim, k, v};
         size_t at = 0;
@@ -54,6 +65,45 @@ TEST(PageGeometry, BlocksTileThePage) {
 TEST(PageGeometry, KnownSizes) {
   EXPECT_EQ((PageGeometry{30, 3, 64, KvType::f16, KvType::f16}.page_bytes()), 30u * 3 * 2 * 32 * 64 * 2);
   EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int8, KvType::int8}.page_bytes()), 30u * 3 * 2 * 32 * (64 + 4));
+  EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int4, KvType::int4}.page_bytes()), 30u * 3 * 2 * 32 * (64 / 2 + 2 * 4));
+}
+
+/// A token's bytes lie where TokenRows says, and nowhere else: what the kernels write for it.
+TEST(PageGeometry, TokensAreWhereTheKernelsWriteThem) {
+  const auto& kernels = *ellm::kernels::kernel_set(ellm::kernels::Level::scalar);
+  const auto check = [](const std::array<ellm::shm::TokenRows, 2>& pieces, const std::vector<std::byte>& block, uint32_t token) {
+    std::vector<bool> listed(block.size());
+    size_t at = 0;
+    for (const auto& piece : pieces) {
+      for (size_t row = 0; row < piece.rows; ++row)
+        for (size_t i = 0; i < piece.token_bytes; ++i) listed[at + piece.offset(row, token) + i] = true;
+      at += piece.bytes();
+    }
+    ASSERT_EQ(at, block.size());
+    for (size_t i = 0; i < block.size(); ++i) ASSERT_EQ(block[i] != std::byte{0xa5}, bool{listed[i]}) << "byte " << i;
+  };
+  for (KvType type : ellm::shm::kKvTypes) {
+    for (uint32_t head_dim : {8u, 20u, 64u, 80u, 256u}) {
+      for (uint32_t token : {0u, 5u, 31u}) {
+        const PageGeometry g{1, 1, head_dim, type, type};
+        const std::vector<float> x(head_dim, 0.75f);   // no byte of it is 0xa5
+        std::vector<std::byte> k(g.k_block_bytes(), std::byte{0xa5}), v(g.v_block_bytes(), std::byte{0xa5});
+        kernels.store_k(kernel_type(type), head_dim, x.data(), k.data(), token);
+        kernels.store_v(kernel_type(type), head_dim, x.data(), v.data(), token);
+        check(g.k_rows(), k, token);
+        check(g.v_rows(), v, token);
+      }
+    }
+  }
+}
+
+TEST(KvTypes, NamesOfKAndV) {
+  using ellm::shm::find_kv_types, ellm::shm::KvTypes;
+  EXPECT_EQ(find_kv_types("int8"), (KvTypes{KvType::int8, KvType::int8}));
+  EXPECT_EQ(find_kv_types("int8:f16"), (KvTypes{KvType::int8, KvType::f16}));
+  for (const char* wrong : {"", "int9", ":", "int8:", ":int8", "int8:f16:f16", "int8 "}) EXPECT_FALSE(find_kv_types(wrong)) << wrong;
+  for (KvType k : ellm::shm::kKvTypes)
+    for (KvType v : ellm::shm::kKvTypes) EXPECT_EQ(find_kv_types(name_of(KvTypes{k, v})), (KvTypes{k, v}));
 }
 
 }  // namespace

@@ -141,8 +141,9 @@ void write_tokens(KvPages& kv, PageId page, uint32_t from, uint32_t to, uint8_t 
   for (size_t block = 0; block < size_t{g.layers} * g.kv_heads; ++block) {
     for (const auto& pieces : {g.k_rows(), g.v_rows()}) {
       for (const TokenRows& piece : pieces) {
-        for (size_t row = 0; row < piece.rows; ++row, at += kPageTokens * piece.token_bytes)
-          std::memset(at + from * piece.token_bytes, salt, (to - from) * piece.token_bytes);
+        for (size_t row = 0; row < piece.rows; ++row)
+          for (uint32_t t = from; t < to; ++t) std::memset(at + piece.offset(row, t), salt, piece.token_bytes);
+        at += piece.bytes();
       }
     }
   }
@@ -150,8 +151,8 @@ void write_tokens(KvPages& kv, PageId page, uint32_t from, uint32_t to, uint8_t 
 }
 
 TEST(PageStore, CopiesWholeTokensAndNoOthers) {
-  for (KvType k : {KvType::f16, KvType::int8, KvType::f32}) {
-    for (KvType v : {KvType::f16, KvType::int8, KvType::f32}) {
+  for (KvType k : kKvTypes) {
+    for (KvType v : kKvTypes) {
       auto kv = segment(3, k, v);
       for (uint32_t n : {0u, 1u, 17u, 31u, 32u}) {
         write_tokens(*kv, 0, 0, 32, 1);
