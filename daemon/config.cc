@@ -8,10 +8,12 @@
 
 #include "daemon/config_values.h"
 #include "daemon/runtime/memory.h"
+#include "shm/geometry.h"
 
 namespace ellm::daemon {
 
 bool is_memory_policy(const std::string& text) { return runtime::parse_memory_policy(text).has_value(); }
+bool is_kv_types(const std::string& text) { return shm::find_kv_types(text).has_value(); }
 
 // ---- values ---------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ struct Rule {
 };
 
 bool is_memory_policy(const std::string& text);
+bool is_kv_types(const std::string& text);
 
 struct Config {
   std::string socket;
@@ -41,7 +42,7 @@ struct Config {
   std::string admin_group;
   uint32_t drain_seconds = 30;
   struct Kv {
-    std::string type = "f16";
+    std::string type = "int8";
     Bytes memory;
     std::string keep = "auto";
   } kv;
@@ -81,8 +82,9 @@ struct Config {
       "may.");
     v("drain_seconds", self.drain_seconds, Rule{0, 86400},
       "How long SIGTERM waits for running requests before it cancels them.");
-    v("kv.type", self.kv.type, Rule{.one_of = "f16 | int8 | f32"},
-      "How keys and values are stored (f32: to measure what the others cost).");
+    v("kv.type", self.kv.type, Rule{.accepts = is_kv_types, .expected = "f16, int8, int4 or f32, or two of them as K:V"},
+      "How keys and values are stored: f16, int8, int4, or two of them as K:V (`ellm eval kv MODEL` shows what each costs;\n"
+      "f32: to measure).");
     v("kv.memory", self.kv.memory, Rule{},
       "Memory for each model's keys and values, such as \"8G\". 0: a quarter of what is available after the weights,\n"
       "room for `running` full contexts at most, one at least if it fits.");

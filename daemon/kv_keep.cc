@@ -89,8 +89,8 @@ void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std:
     setup.segment_fd = found->second;
     stored_.erase(found);
   }
-  setup.fingerprint = "files " + model::file_digest(files, state_directory_) + " K " + shm::name_of(setup.type) + " V " +
-                      shm::name_of(setup.type) + " numerics " + std::to_string(model::kNumericsVersion);
+  setup.fingerprint += " files " + model::file_digest(files, state_directory_) + " K:V " + shm::name_of(setup.type.k) + ":" +
+                       shm::name_of(setup.type.v) + " numerics " + std::to_string(model::kNumericsVersion);
 }
 
 std::string KvKeep::loaded(const std::string& model, const serve::KvSetup& setup, const serve::KvState& state) {

@@ -19,7 +19,7 @@ class KvKeep {
 
   /// Memory that an earlier process's segment of this model holds.
   uint64_t held_bytes(const std::string& model) const;
-  /// Says where the segment of a model that is about to be loaded stands; `bytes`: what it may grow to. Reads the model's
+  /// Says where the segment of a model that is about to be loaded stands, and adds to its fingerprint; `bytes`: what it may grow to. Reads the model's
   /// files where they have changed since the last time (their digest is remembered in the state directory). Where nothing
   /// can be kept, a warning says why.
   void prepare(serve::KvSetup& setup, const std::string& model, const std::vector<std::string>& files, uint64_t bytes,

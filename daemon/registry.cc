@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <mutex>
 
+#include "client/places.h"
 #include "client/utf8.h"
 #include "daemon/format/inspect.h"
 #include "daemon/kv_keep.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
 #include "daemon/model/experts.h"
+#include "daemon/model/key_means.h"
 #include "daemon/runtime/memory.h"
 
 namespace ellm::daemon {
@@ -75,8 +77,8 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   {
     const auto gguf = format::Gguf::open(file.path);
     const model::ModelConfig head = model::read_config(*gguf);
-    const shm::KvType type = *shm::find_kv_type(config.kv.type);  // checked with the configuration
-    needs.geometry = {head.layers, head.kv_heads, head.head_dim, type, type};
+    const shm::KvTypes types = *shm::find_kv_types(config.kv.type);  // checked with the configuration
+    needs.geometry = {head.layers, head.kv_heads, head.head_dim, types.k, types.v};
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
@@ -85,7 +87,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   }
   const KvPlan plan = plan_kv(file.name, config, needs);
   serve::KvSetup kv;
-  kv.type = needs.geometry.k_type;
+  kv.type = {needs.geometry.k_type, needs.geometry.v_type};
   kv.tokens = plan.tokens;
   kv.least_tokens = plan.least_tokens;
   kv.most_tokens = plan.most_tokens;
@@ -100,6 +102,8 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   options.require_lock = config.memory.lock == "require";
   options.threads = threads;
   options.context = config.context;
+  options.key_means = needs.geometry.k_type == shm::KvType::int8 || needs.geometry.k_type == shm::KvType::int4;
+  options.state_directory = client::state_directory();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->name = file.name;
   loaded->model = model::Model::load(file.path, options);
@@ -108,6 +112,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
     loaded->warnings.push_back(file.path + ": " + error);
   }
+  kv.fingerprint = "K mean " + std::to_string(model::key_means_digest(loaded->model->key_means()));
   keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
   if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
   const serve::KvState kept = engine.add_model(file.name, loaded->model, kv);

@@ -26,7 +26,7 @@ using namespace ellm;
 struct Options {
   std::vector<std::string> models;
   uint32_t threads = 0, prompt = 512, generate = 64, depth = 0, repetitions = 3, batch = 1;
-  std::string kernels = "auto", kv_type = "f16", peer;
+  std::string kernels = "auto", kv_type = "int8", peer;
   bool json = false;
 };
 
@@ -38,12 +38,12 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 class Subject {
  public:
   Subject(const std::string& path, const Options& o, const runtime::Topology& topology)
-      : model_(model::Model::load(path, {.threads = o.threads})), pool_(topology, o.threads) {
+      : model_(model::Model::load(path, {.threads = o.threads, .key_means = true, .state_directory = client::state_directory()})), pool_(topology, o.threads) {
     const auto& c = model_->config();
-    const shm::KvType type = shm::find_kv_type(o.kv_type).value();
+    const shm::KvTypes types = shm::find_kv_types(o.kv_type).value();
     const uint32_t tokens = o.depth + std::max(o.prompt, o.generate) + 64;
-    kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, type, type},
-                                .pages = o.batch * (tokens / shm::kPageTokens + 1), .fingerprint = "bench"});
+    kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, types.k, types.v},
+                                .pages = o.batch * (tokens / shm::kPageTokens + 1), .fingerprint = "bench", .name = {}});
     forward_ = std::make_unique<model::ForwardPass>(model_, model::choose_kernels(o.kernels), pool_, *kv_, 512, o.batch);
   }
 
@@ -205,7 +205,9 @@ int main(int argc, char** argv) {
   app.add_option("-b,--batch", o.batch, "Sequences that decode together")->capture_default_str();
   app.add_option("-r,--repetitions", o.repetitions, "Repetitions, interleaved with the peer's")->capture_default_str();
   app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512")->capture_default_str();
-  app.add_option("--kv-type", o.kv_type, "f16, int8, f32")->check(CLI::IsMember({"f16", "int8", "f32"}))->capture_default_str();
+  app.add_option("--kv-type", o.kv_type, "f16, int8, int4, f32, or two as K:V")->capture_default_str()->check([](const std::string& text) {
+    return shm::find_kv_types(text) ? "" : "no KV type: " + text;
+  });
   app.add_option("--peer", o.peer, "Path of llama.cpp's llama-bench");
   app.add_flag("--json", o.json, "One JSON object per line");
   if (describe::describe_if_asked(app, argc, argv)) return 0;

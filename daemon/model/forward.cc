@@ -10,6 +10,7 @@
 #include <cassert>
 
 #include "daemon/model/experts.h"
+#include "daemon/model/key_means.h"
 #include "daemon/model/panel_share.h"
 #include "daemon/model/step_buffers.h"
 
@@ -52,7 +53,8 @@ struct ForwardPass::Impl {
         max_logits(std::min(max_logits_in, max_rows_in)), c(model->config()), w(model->weights()),
         max_context(std::min<uint64_t>(c.context, uint64_t{kv.total_pages()} * shm::kPageTokens)),
         b(c, max_context, max_rows, max_logits, pool.size()), q_dim(c.heads * c.head_dim), kv_dim(c.kv_heads * c.head_dim),
-        group(c.heads / c.kv_heads), block_pointers(pool.size()) {
+        group(c.heads / c.kv_heads),
+        key_means(*model, kv.geometry().k_type, (max_context + shm::kPageTokens - 1) / shm::kPageTokens), block_pointers(pool.size()) {
     for (const Layer& l : w.layers) {
       LayerForms f;
       for (const PanelMatrix* m : {&l.q, &l.k, &l.v}) f.attention.add(*m);
@@ -85,6 +87,8 @@ struct ForwardPass::Impl {
   const uint32_t max_context;
   StepBuffers b;
   const uint32_t q_dim, kv_dim, group;
+  const KeyMeanTable key_means;
+  float* recorded_keys = nullptr;
   std::vector<LayerForms> forms;
   Forms output_form;
   std::unique_ptr<ExpertsPass> experts;   // of a mixture
@@ -311,11 +315,17 @@ void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t
   const float* value = key + kv_dim;
   const auto turn = [&](float* head, const float* norm) {
     if (norm) k.rms_norm(head, norm, c.head_dim, c.norm_epsilon, head);
+    if (head == key && recorded_keys) {
+      std::copy_n(key, c.head_dim, recorded_keys + (size_t{layer_index} * n() + row) * kv_dim + size_t{kv_head} * c.head_dim);
+    }
     k.rope(head, cos, sin, half, c.rope.neox);
   };
   for (uint32_t h = 0; h < group; ++h) turn(q + h * c.head_dim, l.q_norm);
   turn(key, l.k_norm);
   const uint32_t position = rows[row].position;
+  if (const kernels::KeyMean* mean = key_means.find(layer_index, kv_head)) {
+    k.remove_key_mean(*mean, c.head_dim, position, key);
+  }
   std::byte* page = kv.payload(chunks[rows[row].chunk].pages[position / shm::kPageTokens]);
   const shm::PageGeometry& g = kv.geometry();
   k.store_k(static_cast<kernels::KvType>(g.k_type), c.head_dim, key, page + g.k_offset(layer_index, kv_head),
@@ -380,7 +390,8 @@ kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const A
           .k_blocks = k_blocks,
           .v_blocks = v_blocks,
           .window = c.windowed(layer_index) ? c.window : 0,
-          .soft_cap = c.attention_soft_cap};
+          .soft_cap = c.attention_soft_cap,
+          .key_mean = key_means.find(layer_index, item.kv_head)};
 }
 
 void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial) {
@@ -441,6 +452,7 @@ std::span<const float> ForwardPass::step(std::span<const Chunk> chunks) {
   return {impl_->b.logits, impl_->logit_rows.size() * size_t{impl_->c.vocabulary}};
 }
 
+void ForwardPass::record_keys(float* keys) { impl_->recorded_keys = keys; }
 uint32_t ForwardPass::max_rows() const { return impl_->max_rows; }
 uint32_t ForwardPass::max_logits() const { return impl_->max_logits; }
 uint32_t ForwardPass::vocabulary() const { return impl_->c.vocabulary; }

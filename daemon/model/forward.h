@@ -13,7 +13,7 @@
 namespace ellm::model {
 
 /// Rises when any K, V or logits change by a bit: pages of another version are not used any more.
-inline constexpr uint32_t kNumericsVersion = 1;
+inline constexpr uint32_t kNumericsVersion = 2;
 
 /// A piece of one sequence: `tokens` at consecutive positions from `first_position`. `pages` covers positions 0 up to
 /// the last token's; the pages of the piece are written, those before it read.
@@ -34,6 +34,9 @@ class ForwardPass {
   /// Runs one step. Chunks of one sequence must not stand twice. Returns the logits rows, (sum of chunk.logits, vocabulary),
   /// in the chunks' order, valid until the next step.
   std::span<const float> step(std::span<const Chunk> chunks);
+
+  /// Where the next steps leave K before RoPE, (layers, rows of the step, kv_heads * head_dim); null: nowhere.
+  void record_keys(float* keys);
 
   uint32_t max_rows() const;
   uint32_t max_logits() const;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "daemon/format/inspect.h"
+#include "daemon/model/key_means.h"
 #include "kernels/blocks.h"
 
 namespace ellm::model {
@@ -32,7 +33,7 @@ struct Pending {
 /// Collects what a model needs from its file: matrices to repack, vectors to widen to f32.
 class Collector {
  public:
-  explicit Collector(const format::Gguf& file) : file_(file) {}
+  Collector(const format::Gguf& file, bool float_weights) : file_(file), float_weights_(float_weights) {}
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
@@ -41,7 +42,8 @@ class Collector {
   /// `count` of a tensor's rows as a matrix of its own.
   void rows(const std::string& name, uint64_t first, uint64_t count, PanelMatrix* target) {
     const Tensor& tensor = find(name);
-    const auto type = static_cast<WeightType>(tensor.type->id);
+    const auto stored = static_cast<WeightType>(tensor.type->id);
+    const WeightType type = float_weights_ && kernels::is_quantised(stored) ? WeightType::f16 : stored;
     const auto cols = static_cast<uint32_t>(tensor.dims[0]);
     *target = {type, static_cast<uint32_t>(count), cols, nullptr, kernels::panel_bytes(type, cols)};
     matrices_.push_back({&tensor, first, target, bytes_});
@@ -124,12 +126,23 @@ class Collector {
     piece.rows = std::min(kPiece * kernels::kPanelRows, piece.rows - first_row);
     rows.resize(piece.rows * row_bytes);
     file_.read(*p.tensor, (p.first_row + first_row) * row_bytes, rows);
+    if (const auto stored = static_cast<WeightType>(p.tensor->type->id); stored != piece.type) rows = as_halves(stored, rows, piece);
     std::byte* to = memory + p.offset + first * piece.panel_bytes;
     piece.data = to;
     kernels::repack(piece, to, rows.data(), 0, piece.panels());
   }
 
+  static std::vector<std::byte> as_halves(WeightType stored, const std::vector<std::byte>& rows, const PanelMatrix& piece) {
+    const size_t n = size_t{piece.rows} * piece.cols;
+    std::vector<float> values(n);
+    std::vector<std::byte> halves(2 * n);
+    kernels::dequantize(stored, rows.data(), n, values.data());
+    if (!kernels::quantize(WeightType::f16, values.data(), n, halves.data())) throw std::logic_error("no F16");
+    return halves;
+  }
+
   const format::Gguf& file_;
+  const bool float_weights_;
   std::vector<Pending> matrices_;
   std::vector<std::pair<const Tensor*, const float**>> vectors_;
   size_t bytes_ = 0, vector_floats_ = 0;
@@ -200,6 +213,16 @@ void collect(Collector& c, const ModelConfig& config, Weights& w) {
   }
 }
 
+/// Biases, or what an earlier load measured, or a measurement.
+std::vector<float> find_key_means(const std::shared_ptr<const Model>& model, const LoadOptions& options) {
+  std::vector<float> means = key_biases(*model);
+  if (means.empty() && !options.state_directory.empty()) means = read_key_means(options.state_directory, *model);
+  if (!means.empty()) return means;
+  means = measure_key_means(model, options.threads);
+  if (!options.state_directory.empty()) write_key_means(options.state_directory, *model, means);
+  return means;
+}
+
 std::string megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 /// The file's pages have served: the weights must not stand in memory twice.
@@ -233,7 +256,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
     }
   }
 
-  Collector collector(*file);
+  Collector collector(*file, options.float_weights);
   collect(collector, model->config_, model->weights_);
   const size_t need = collector.matrix_bytes();
   const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
@@ -260,6 +283,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   const std::vector<std::string> paths = file->part_paths();
   file.reset();
   drop_page_cache(paths);
+  if (options.key_means) model->key_means_ = find_key_means(model, options);
   return model;
 }
 

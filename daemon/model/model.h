@@ -57,6 +57,9 @@ struct LoadOptions {
   uint32_t threads = 1;                           // that repack
   uint32_t context = 0;                           // of requests; 0: what the model was trained for
   size_t memory_budget_bytes = 0;                 // 0: what is available; refused with the sum before loading
+  bool key_means = false;                         // wanted: KV of int8 or int4
+  std::string state_directory = {};               // where measured ones are kept; empty: nowhere
+  bool float_weights = false;                     // dequantised to F16, so that activations stay f32: to measure other errors
 };
 
 /// Why a model could not be loaded, in one line that names it.
@@ -75,6 +78,8 @@ class Model {
   const RopeTable& rope() const { return rope_; }
   /// Of the layers with a sliding window, where they have another than the rest; null otherwise.
   const RopeTable* window_rope() const { return window_rope_ ? &*window_rope_ : nullptr; }
+  /// The mean of K before RoPE, (layers, kv_heads * head_dim); empty where it was not asked for (key_means.h).
+  const std::vector<float>& key_means() const { return key_means_; }
   const std::shared_ptr<const format::Tokenizer>& tokenizer() const { return tokenizer_; }
   /// Null where the file has none; then `chat_template_error()` may say why it could not be parsed.
   const std::shared_ptr<const format::ChatTemplate>& chat_template() const { return chat_template_; }
@@ -95,6 +100,7 @@ class Model {
   ModelConfig config_;
   RopeTable rope_;
   std::optional<RopeTable> window_rope_;
+  std::vector<float> key_means_;
   std::shared_ptr<const format::Tokenizer> tokenizer_;
   std::shared_ptr<const format::ChatTemplate> chat_template_;
   std::string chat_template_error_;

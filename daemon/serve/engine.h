@@ -104,7 +104,7 @@ struct EngineCounters {
 
 /// What a model's KV pages are to be: shm/kv_pages.h has the details.
 struct KvSetup {
-  shm::KvType type = shm::KvType::f16;
+  shm::KvTypes type = shm::KvType::f16;
   uint64_t tokens = 0;                                // that new pages hold
   uint64_t least_tokens = 0, most_tokens = UINT64_MAX;  // that pages of an earlier process may hold
   uint32_t context = 0;

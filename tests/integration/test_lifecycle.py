@@ -29,7 +29,7 @@ class Start(unittest.TestCase):
                              ("treads = 2", "line 1", "unknown key 'treads'", "did you mean 'threads'"),
                              ("[kv]\ntpye = 'f16'", "line 2", "unknown key 'kv.tpye'", "did you mean 'kv.type'"),
                              ("[kw]\ntype = 'f16'", "line 1", "unknown key 'kw'", "did you mean 'kv'"),
-                             ("[kv]\ntype = 'f17'", "line 2", "'f17'", "f16 | int8"),
+                             ("[kv]\ntype = 'f17'", "line 2", "'f17'", "f16, int8, int4"),
                              ("[kv]\ntype = 3", "line 2", "kv.type is an integer", "a string"),
                              ("[kv]\nmemory = '8Q'", "line 2", "8Q", "8G"),
                              ("models = 'one'", "line 1", "models is a string", "an array"),
@@ -46,7 +46,7 @@ class Start(unittest.TestCase):
     def test_wrong_options(self):
         self.fails(EX_USAGE, "--nonsense", options=["--nonsense"])
         self.fails(EX_CONFIG, "--threads", "many", "0 to 4096", options=["--threads", "many"])
-        self.fails(EX_CONFIG, "--kv-type", "f16 | int8", options=["--kv-type", "q4"])
+        self.fails(EX_CONFIG, "--kv-type", "f16, int8, int4", options=["--kv-type", "q4"])
         self.fails(EX_CONFIG, "--kernels", "avx2", options=["--kernels", "avx9"])
 
     def test_check_and_print(self):

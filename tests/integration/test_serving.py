@@ -1,7 +1,9 @@
 """What a well-behaved client gets."""
+import glob
 import json
 import math
 import os
+import tempfile
 import threading
 import unittest
 
@@ -13,7 +15,7 @@ from protocol import *
 class Serving(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories"])
+        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--kv-type", "f16"])
 
     @classmethod
     def tearDownClass(cls):
@@ -263,6 +265,43 @@ class Serving(unittest.TestCase):
             admin.models(UNLOAD, "one")
             self.assertEqual(connection.finish(request).finish_reason, CANCELLED)
             self.assertEqual(connection.generate("Once", max_tokens=2).finish_reason, LENGTH)     # loaded again
+
+
+@needs_model
+class KvTypes(unittest.TestCase):
+    def start(self, directory, *options):
+        return Daemon(models={"stories": STORIES}, options=["--model", "stories", *options], directory=directory)
+
+    def test_int8_unless_told_otherwise(self):
+        with tempfile.TemporaryDirectory() as directory:
+            daemon = self.start(directory)
+            with daemon.connect() as connection:
+                self.assertEqual(connection.status()["models"][0]["kv_type"], "int8")
+                served = connection.generate("Once upon a time", max_tokens=8).tokens
+            daemon.stop()
+            kept = glob.glob(directory + "/.local/state/ellm/key-mean-*")   # measured once, then found
+            self.assertEqual(len(kept), 1)
+            before = os.stat(kept[0]).st_mtime_ns
+            daemon = self.start(directory)
+            with daemon.connect() as connection:
+                self.assertEqual(connection.generate("Once upon a time", max_tokens=8).tokens, served)
+            daemon.stop()
+            self.assertEqual(os.stat(kept[0]).st_mtime_ns, before)
+            with open(kept[0], "r+b") as file:                              # damaged: measured again
+                file.seek(100)
+                file.write(b"damage")
+            daemon = self.start(directory)
+            with daemon.connect() as connection:
+                self.assertEqual(connection.generate("Once upon a time", max_tokens=8).tokens, served)
+            daemon.stop()
+            self.assertNotEqual(os.stat(kept[0]).st_mtime_ns, before)
+
+    def test_k_and_v_apart(self):
+        daemon = self.start(None, "--kv-type", "int4:f16")
+        with daemon.connect() as connection:
+            self.assertEqual(connection.status()["models"][0]["kv_type"], "int4:f16")
+            self.assertEqual(len(connection.generate("Once upon a time", max_tokens=8, ignore_eos=True).tokens), 8)
+        daemon.stop()
 
 
 if __name__ == "__main__":

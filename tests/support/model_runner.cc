@@ -10,7 +10,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const Runner
 ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options, const kernels::KernelSet& kernels)
     : model_(std::move(model)), kernels_(kernels), pool_(runtime::read_topology(), options.threads) {
   const model::ModelConfig& c = model_->config();
-  kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, options.kv_type, options.kv_type},
+  kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, options.kv_type.k, options.kv_type.v},
                               .pages = options.pages, .fingerprint = "test", .name = {}});
   forward_ = std::make_unique<model::ForwardPass>(model_, kernels_, pool_, *kv_, options.max_rows, options.max_rows);
 }
@@ -62,8 +62,8 @@ void ModelRunner::release(Sequence& sequence) {
   sequence = {};
 }
 
-std::shared_ptr<const model::Model> load_model(const std::string& path) {
-  return model::Model::load(path, {.lock = false, .threads = 2});
+std::shared_ptr<const model::Model> load_model(const std::string& path, bool key_means) {
+  return model::Model::load(path, {.lock = false, .threads = 2, .key_means = key_means});
 }
 
 }  // namespace ellm::tests

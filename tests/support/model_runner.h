@@ -16,7 +16,7 @@ namespace ellm::tests {
 struct RunnerOptions {
   std::string kernels = "auto";
   uint32_t threads = 2;
-  shm::KvType kv_type = shm::KvType::f16;
+  shm::KvTypes kv_type = shm::KvType::f16;
   uint32_t pages = 64;
   uint32_t max_rows = 512;
 };
@@ -59,6 +59,6 @@ class ModelRunner {
 };
 
 /// Loads a model without locking memory.
-std::shared_ptr<const model::Model> load_model(const std::string& path);
+std::shared_ptr<const model::Model> load_model(const std::string& path, bool key_means = false);
 
 }  // namespace ellm::tests
