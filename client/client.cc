@@ -1,8 +1,15 @@
 // What each call sends and what it makes of the replies.
 #include "client/client.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <limits>
+#include <system_error>
 
 #include "client/connection.h"
 #include "client/link.h"
@@ -50,6 +57,28 @@ class ScoreCall : public Call {
  private:
   Scores scores_;
 };
+
+/// Closed at the end of the call: the daemon has its own by then.
+struct OpenFiles {
+  std::vector<int> descriptors;
+  ~OpenFiles() {
+    for (int fd : descriptors) close(fd);
+  }
+  /// Returns the length.
+  uint64_t open(const std::string& path) {
+    struct stat status{};
+    int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) descriptors.push_back(fd);
+    if (fd < 0 || fstat(fd, &status) != 0) throw std::system_error(errno, std::generic_category(), "cannot open " + path);
+    return static_cast<uint64_t>(status.st_size);
+  }
+};
+
+void require(const Client& client, const char* feature, const char* what) {
+  if (client.knows(feature)) return;
+  throw ClientError(ErrorCode::unknown_message, client.server().software + " is too old to " + what +
+                                                    ": install the same release of both, and restart ellmd");
+}
 
 }  // namespace
 
@@ -153,6 +182,21 @@ StatusReply Client::status() { return state_->ask<StatusReply>(Status()); }
 std::vector<ModelInfo> Client::models(ModelsAction action, const std::string& name) {
   return state_->ask<ModelsReply>(Models{0, action, name}).models;
 }
+ModelInfo Client::add_model(const std::string& name, const std::vector<std::string>& paths, Adding adding) {
+  require(*this, kFeatureManage, "take files from its clients");
+  AddModel request{0, name, {}, adding != Adding::load, adding == Adding::replace};
+  OpenFiles files;
+  for (const std::string& path : paths) request.files.push_back({path, files.open(path)});
+  const auto call = std::make_shared<ReplyCall<ModelsReply>>();
+  call->descriptors = files.descriptors;
+  std::vector<ModelInfo> models = state_->call(call, std::move(request)).models;
+  if (models.empty()) throw ConnectionError(ConnectionError::Kind::protocol, "ellmd did not say which model it took");
+  return std::move(models.front());
+}
+void Client::remove_model(const std::string& name) {
+  require(*this, kFeatureManage, "remove models");
+  models(ModelsAction::remove, name);
+}
 void Client::cancel(uint32_t id) { state_->ask<Ok>(Cancel{0, id}); }
 
 Running Client::start(Generate request, OnToken on_token, OnEnd on_end) {
@@ -162,6 +206,10 @@ Running Client::start(Chat request, OnToken on_token, OnEnd on_end) {
   return state_->start(std::move(request), std::move(on_token), std::move(on_end));
 }
 
+bool Client::knows(const char* feature) const {
+  const std::vector<std::string> features = server().features;
+  return std::find(features.begin(), features.end(), feature) != features.end();
+}
 Hello Client::server() const { return state_->link.server(); }
 
 Running::Running(std::shared_ptr<Connection> connection, std::shared_ptr<CompletionCall> call)

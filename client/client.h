@@ -63,6 +63,9 @@ struct ClientOptions {
   std::chrono::milliseconds wait = kDefaultWait;
 };
 
+/// What add_model does with the files.
+enum class Adding { load, install, replace };   // replace: installs instead of one that is there
+
 class Connection;
 class CompletionCall;
 
@@ -108,6 +111,12 @@ class Client {
   Scores score(Score request);
   StatusReply status();
   std::vector<ModelInfo> models(ModelsAction action = ModelsAction::list, const std::string& name = {});
+  /// Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them: to
+  /// be loaded under `name`, or with `install` to be copied into its models directory. Throws std::system_error where one
+  /// cannot be opened.
+  ModelInfo add_model(const std::string& name, const std::vector<std::string>& paths, Adding adding = Adding::load);
+  /// Removes a model that is not loaded from the models directory.
+  void remove_model(const std::string& name);
   /// Cancels a request of this client by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 
@@ -119,6 +128,8 @@ class Client {
 
   /// What the daemon said about itself when it was last connected to.
   Hello server() const;
+  /// The daemon names this feature.
+  bool knows(const char* feature) const;
 
  private:
   struct State;

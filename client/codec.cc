@@ -127,11 +127,11 @@ struct Path {
 template <class E>
 constexpr uint32_t last_enumerator();
 template <>
-constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::cancelled); }
+constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::denied); }
 template <>
 constexpr uint32_t last_enumerator<FinishReason>() { return static_cast<uint32_t>(FinishReason::deadline); }
 template <>
-constexpr uint32_t last_enumerator<ModelsAction>() { return static_cast<uint32_t>(ModelsAction::unload); }
+constexpr uint32_t last_enumerator<ModelsAction>() { return static_cast<uint32_t>(ModelsAction::remove); }
 
 /// Names the field already.
 struct PathedError : MalformedBody {

@@ -35,6 +35,7 @@ Connection::~Connection() { close(); }
 void Connection::say_hello(const std::string& software, const std::function<void()>& keep_waiting) {
   Hello hello;
   hello.software = software;
+  hello.features = {kFeatureDenied};
   socket_.send(encode_frame(hello));                      // whether it arrived shows in what comes back
   std::optional<std::string_view> body;
   while (!(body = socket_.next_body())) {
@@ -92,7 +93,7 @@ void Connection::send(const std::shared_ptr<Call>& call, const Message& message)
     throw ClientError(ErrorCode::too_large, error.what());
   }
   std::lock_guard lock(send_mutex_);
-  bool whole = socket_.send(frame);   // a peer that is gone shows in the reader, behind what it said last
+  bool whole = socket_.send(frame, call->descriptors);   // a peer that is gone shows in the reader, behind what it said last
   Lock state(mutex_);
   call->sent = whole;
 }

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "client/messages.h"
 #include "client/unix_socket.h"
@@ -31,6 +32,7 @@ class Call {
   virtual void before_end(std::exception_ptr) noexcept {}
 
   uint32_t id = 0;
+  std::vector<int> descriptors; // travel with the request; owned by whoever made the call
   bool background = false;      // has no thread that waits for it
   bool sent = false;            // the daemon may have begun it
   bool answered = false;        // a reply or event has come

@@ -46,6 +46,7 @@ enum {
   ELLM_E_SHUTTING_DOWN = 10,
   ELLM_E_INTERNAL = 11,
   ELLM_E_CANCELLED = 12,
+  ELLM_E_NOT_ADMIN = 13,          // it is for administrators
   // The connection's.
   ELLM_E_ABSENT = 100,            // no daemon came within the wait
   ELLM_E_DENIED = 101,

@@ -17,6 +17,7 @@ const char* name_of(ErrorCode code) {
     case ErrorCode::shutting_down: return "shutting_down";
     case ErrorCode::internal: return "internal";
     case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::denied: return "denied";
   }
   return "unknown";
 }

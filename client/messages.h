@@ -128,9 +128,15 @@ enum class ErrorCode : uint32_t {
   shutting_down,
   internal,
   cancelled,            // a request other than a completion was cancelled; a completion ends in done
+  denied,               // it is for administrators; only said to a client that names the feature kFeatureDenied
 };
 enum class FinishReason : uint32_t { stop = 1, length, cancelled, deadline };
-enum class ModelsAction : uint32_t { list = 1, load, unload };
+enum class ModelsAction : uint32_t { list = 1, load, unload, remove };   // remove: with kFeatureManage
+
+// Features: what hello names (see PROTOCOL.md).
+inline constexpr const char* kFeatureManage = "manage";   // of the daemon: ModelsAction::remove, AddModel
+inline constexpr const char* kFeatureDenied = "denied";   // of the client: it knows ErrorCode::denied
+inline constexpr size_t kMaxModelFiles = 128;             // of one AddModel
 
 const char* name_of(ErrorCode code);
 const char* name_of(FinishReason reason);
@@ -214,6 +220,24 @@ struct Models {
   ELLM_MESSAGE("models", 10, id, action, name)
 };
 
+/// A file that the request hands over: its path as the client calls it, for messages, and its length.
+struct HandedFile {
+  std::string path;
+  uint64_t bytes = 0;
+  ELLM_FIELDS(path, bytes)
+};
+
+/// Hands a model's files (all parts of a split one, in order) over as descriptors, which travel with this frame: to be
+/// loaded, or to be copied into the models directory. For administrators.
+struct AddModel {
+  uint32_t id = 0;
+  std::string name;
+  std::vector<HandedFile> files;                            // one descriptor each
+  bool install = false;                                     // false: load it
+  bool replace = false;                                     // with install: instead of one that is there
+  ELLM_MESSAGE("add_model", 11, id, name, files, install, replace)
+};
+
 // replies and events
 
 struct Token {
@@ -277,8 +301,9 @@ struct StatusReply {
   uint64_t served = 0, prompt_tokens = 0, completion_tokens = 0;
   std::vector<std::string> warnings;
   uint64_t cached_tokens = 0;                               // of prompt_tokens
+  bool admin = false;                                       // the caller may load, unload, add and remove models
   ELLM_MESSAGE("status_reply", 38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
-               prompt_tokens, completion_tokens, warnings, cached_tokens)
+               prompt_tokens, completion_tokens, warnings, cached_tokens, admin)
 };
 
 struct ModelsReply {
@@ -293,7 +318,7 @@ struct Ok {                                                 // to Cancel
 };
 
 /// Every message there is: decoding, dispatch and the golden test go by this list.
-using Message = std::variant<Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, Token,
-                             Done, Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok>;
+using Message = std::variant<Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, AddModel,
+                             Token, Done, Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok>;
 
 }  // namespace ellm::client

@@ -33,7 +33,7 @@ std::string state_directory() {
 }
 
 std::string models_directory() {
-  const std::string system = "/var/lib/ellm/models";
+  const std::string system = kSystemModels;
   if (::access(system.c_str(), W_OK | X_OK) == 0) return system;
   const std::string data = variable("XDG_DATA_HOME");
   return (data.empty() ? variable("HOME") + "/.local/share" : data) + "/ellm/models";

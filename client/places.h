@@ -12,7 +12,9 @@ std::string default_socket_path();
 /// empty where there is no home.
 std::string state_directory();
 
-/// /var/lib/ellm/models where it exists and this process may write there, else $XDG_DATA_HOME/ellm/models
+inline constexpr const char* kSystemModels = "/var/lib/ellm/models";
+
+/// kSystemModels where it exists and this process may write there, else $XDG_DATA_HOME/ellm/models
 /// (~/.local/share/ellm/models).
 std::string models_directory();
 

@@ -3,11 +3,13 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "client/codec.h"
 #include "client/errors.h"
@@ -35,6 +37,24 @@ constexpr size_t kChunkBytes = 64 << 10;
   }
 }
 
+/// The descriptors go with the first byte.
+ssize_t send_some(int fd, std::string_view bytes, std::span<const int> descriptors) {
+  if (descriptors.empty()) return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  std::vector<char> control(CMSG_SPACE(descriptors.size_bytes()));
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
+  return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
 }  // namespace
 
 UnixSocket::UnixSocket(const std::string& path) : chunk_(std::make_unique_for_overwrite<char[]>(kChunkBytes)) {
@@ -59,12 +79,13 @@ UnixSocket::UnixSocket(const std::string& path) : chunk_(std::make_unique_for_ov
 
 UnixSocket::~UnixSocket() { close(fd_); }
 
-bool UnixSocket::send(std::string_view frame) {
+bool UnixSocket::send(std::string_view frame, std::span<const int> descriptors) {
   while (!frame.empty()) {
-    ssize_t sent = ::send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL);
+    ssize_t sent = send_some(fd_, frame, descriptors);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return false;
     frame.remove_prefix(static_cast<size_t>(sent));
+    descriptors = {};
   }
   return true;
 }

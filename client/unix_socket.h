@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,8 +16,9 @@ class UnixSocket {
   UnixSocket(const UnixSocket&) = delete;
   UnixSocket& operator=(const UnixSocket&) = delete;
 
-  /// False when the peer is gone and cannot have the frame whole.
-  bool send(std::string_view frame);
+  /// False when the peer is gone and cannot have the frame whole. `descriptors` (at most 253) travel with it and stay
+  /// the caller's.
+  bool send(std::string_view frame, std::span<const int> descriptors = {});
   /// The peer has gone and left nothing to read. Does not wait.
   bool at_end() const;
 

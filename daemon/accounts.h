@@ -10,7 +10,7 @@
 namespace ellm::daemon {
 
 struct Holdings {
-  std::atomic<uint64_t> bytes{0}, connections{0}, requests{0};
+  std::atomic<uint64_t> bytes{0}, connections{0}, requests{0}, descriptors{0};
 };
 
 class Charge {

@@ -53,7 +53,7 @@ struct Config {
     Bytes frame{64u << 20}, bytes_per_user{256u << 20}, unread{16u << 20};
     uint32_t unread_seconds = 10;
     uint32_t connections = 1024, connections_per_user = 256;
-    uint32_t requests_per_connection = 128, requests_per_user = 512;
+    uint32_t requests_per_connection = 128, requests_per_user = 512, descriptors_per_user = 256;
     uint32_t running = 64, queued = 1024;
     uint64_t queued_tokens = 16u << 20;
     uint32_t step_tokens = 512, step_ms = 250;
@@ -109,6 +109,8 @@ struct Config {
     v("limits.requests_per_connection", self.limits.requests_per_connection, Rule{1, 1u << 20},
       "Unfinished requests of one connection.");
     v("limits.requests_per_user", self.limits.requests_per_user, Rule{1, 1u << 20}, "Unfinished requests of one user.");
+    v("limits.descriptors_per_user", self.limits.descriptors_per_user, Rule{1, 1u << 16},
+      "Open files that one administrator may have handed over.");
     v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
     v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
     v("limits.queued_tokens", self.limits.queued_tokens, Rule{1}, "Tokens of all prompts that wait.");

@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "client/utf8.h"
 #include "daemon/chat_prompt.h"
 #include "daemon/completion.h"
+#include "daemon/format/model_name.h"
+#include "daemon/model_store.h"
 #include "daemon/validate.h"
 
 namespace ellm::daemon {
@@ -18,7 +21,8 @@ using client::ErrorCode;
 constexpr uint32_t kBusyRetryMs = 200;
 constexpr size_t kLongestName = 4096;
 
-/// A request with one reply, worked on in the pool: cancelling it is forgetting it. Work that has not begun is left out.
+/// A request with one reply, worked on in the pool: cancelling it is forgetting it. Work that has not begun is left
+/// out.
 class SimpleJob : public Job {
  public:
   SimpleJob(std::weak_ptr<Conversation> conversation, uint32_t id) : conversation_(std::move(conversation)), id_(id) {}
@@ -101,7 +105,7 @@ Conversation::Conversation(Services& services, const Peer& peer, std::shared_ptr
 
 // ---- frames in and out ----------------------------------------------------------------------------------------------
 
-bool Conversation::receive(Decoded decoded, Charge bytes) {
+bool Conversation::receive(Decoded decoded, Charge bytes, HandedOver handed) {
   if (closing_ || closed_) return false;
   if (const auto* failure = std::get_if<client::DecodeFailure>(&decoded)) {
     // Without an id, or before hello, nobody knows what this peer speaks.
@@ -115,8 +119,10 @@ bool Conversation::receive(Decoded decoded, Charge bytes) {
     return false;
   }
   arriving_ = std::move(bytes);
+  handed_ = std::move(handed);
   std::visit([this](auto&& m) { on(std::move(m)); }, std::move(message));
   arriving_ = Charge();
+  handed_ = HandedOver();
   return !closing_;
 }
 
@@ -259,7 +265,9 @@ void Conversation::on(client::Hello&& hello) {
                                                       std::to_string(hello.version));
   }
   greeted_ = true;
-  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {}});
+  const auto& features = hello.features;
+  knows_denied_ = std::find(features.begin(), features.end(), client::kFeatureDenied) != features.end();
+  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {client::kFeatureManage}});
 }
 
 void Conversation::on(client::Generate&& request) { complete(std::move(request), "generate"); }
@@ -320,7 +328,15 @@ void Conversation::on(client::Status&& request) {
   reply.cached_tokens = counters.cached_tokens;
   reply.completion_tokens = counters.completion_tokens;
   reply.warnings = services_.registry.warnings();
+  reply.admin = peer_.admin;
   send(reply);
+}
+
+void Conversation::deny(uint32_t id, const std::string& what) {
+  const std::string& group = services_.config.admin_group;
+  error(id, knows_denied_ ? ErrorCode::denied : ErrorCode::bad_request,
+        "only an administrator may " + what + " (root, the daemon's user" +
+            (group.empty() ? ")" : ", members of group " + group + ")"));
 }
 
 void Conversation::on(client::Models&& request) {
@@ -328,10 +344,7 @@ void Conversation::on(client::Models&& request) {
   auto charges = admit(id);
   if (!charges) return;
   if (request.action != client::ModelsAction::list && !peer_.admin) {
-    const std::string& group = services_.config.admin_group;
-    return error(id, ErrorCode::bad_request,
-                 "only an administrator may load and unload models (root, the daemon's user" +
-                     (group.empty() ? ")" : ", members of group " + group + ")"));
+    return deny(id, "load, unload and remove models");
   }
   if (request.name.size() > kLongestName || !client::is_utf8(request.name)) {
     return error(id, ErrorCode::bad_request, "models: the name is longer than 4096 bytes or not UTF-8");
@@ -358,7 +371,59 @@ void Conversation::on(client::Models&& request) {
         if (failure) return self->finish(id, to_error(id, *failure));
         answer(self->services_.registry.loaded());
       });
+    case client::ModelsAction::remove:
+      return services_.registry.remove(request.name, [self, id, answer](const std::optional<Failure>& failure) {
+        if (failure) return self->finish(id, to_error(id, *failure));
+        answer({});
+      });
   }
+}
+
+/// What is wrong with a model that is handed over, or empty.
+std::string Conversation::fault_of(const client::AddModel& r) const {
+  const size_t came = handed_.descriptors.size(), announced = r.files.size();
+  if (const std::string fault = format::model_name_fault(r.name); !fault.empty()) return fault;
+  if (announced == 0 || announced > client::kMaxModelFiles) {
+    return std::to_string(announced) + " files; allowed are 1 to " + std::to_string(client::kMaxModelFiles);
+  }
+  if (came < announced) {
+    return std::to_string(announced) + " files are announced, " + std::to_string(came) +
+           " descriptors came with the frame" +
+           (handed_.lost ? ": ellmd has too many open files (LimitNOFILE=, ulimit -n)" : "");
+  }
+  for (size_t i = 0; i < announced; ++i) {
+    if (r.files[i].path.size() > kLongestName || !client::is_utf8(r.files[i].path))
+      return "a path is longer than 4096 bytes or not UTF-8";
+    const std::string fault = descriptor_fault(handed_.descriptors[i].get(), r.files[i].bytes);
+    if (!fault.empty()) return r.files[i].path + " " + fault;
+  }
+  return {};
+}
+
+void Conversation::on(client::AddModel&& request) {
+  const uint32_t id = request.id;
+  auto charges = admit(id);
+  if (!charges) return;
+  if (!peer_.admin) return deny(id, "add models");
+  if (const std::string fault = fault_of(request); !fault.empty())
+    return error(id, ErrorCode::bad_request, "add_model: " + fault);
+  const auto job = std::make_shared<SimpleJob>(weak_from_this(), id);
+  add(id, job);
+  handed_.descriptors.resize(request.files.size());  // what was not announced is closed
+  auto files = std::make_shared<ModelSource>();
+  for (size_t i = 0; i < request.files.size(); ++i) {
+    files->files.push_back({std::move(request.files[i].path), handed_.descriptors[i].get()});
+  }
+  files->held = std::move(handed_);
+  const auto self = shared_from_this();
+  const auto paid = std::make_shared<Charges>(std::move(*charges));
+  const auto answer = [self, id, paid](const std::variant<client::ModelInfo, Failure>& outcome) {
+    if (const auto* failure = std::get_if<Failure>(&outcome)) return self->finish(id, to_error(id, *failure));
+    self->finish(id, client::ModelsReply{id, {std::get<client::ModelInfo>(outcome)}});
+  };
+  if (!request.install) return services_.registry.load_files(request.name, std::move(files), answer);
+  services_.registry.install(
+      request.name, std::move(files), request.replace, [job] { return job->cancelled(); }, answer);
 }
 
 }  // namespace ellm::daemon

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "client/codec.h"
+#include "daemon/descriptor.h"
 #include "daemon/services.h"
 
 namespace ellm::daemon {
@@ -29,7 +30,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
                std::function<void(std::string)> send);
 
   /// A frame that arrived; `bytes` pays for it as long as its message is anywhere. False: the connection is to be closed.
-  bool receive(Decoded decoded, Charge bytes);
+  /// `handed`: the open files that came with it; closed where the message does not announce them.
+  bool receive(Decoded decoded, Charge bytes, HandedOver handed = {});
   /// A frame that cannot be read at all.
   void refuse(client::ErrorCode code, const std::string& why);
   /// The connection is gone: cancels everything.
@@ -66,6 +68,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void on(client::Cancel&& request);
   void on(client::Status&& request);
   void on(client::Models&& request);
+  void on(client::AddModel&& request);
   template <class Reply>
     requires(Reply::kTag >= 32)
   void on(Reply&&) {
@@ -73,6 +76,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     closing_ = true;
   }
 
+  void deny(uint32_t id, const std::string& what);
+  std::string fault_of(const client::AddModel& request) const;
   void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
   std::optional<Charges> admit(uint32_t id);
   void add(uint32_t id, std::shared_ptr<Job> job);
@@ -85,8 +90,9 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   const Peer peer_;
   const std::shared_ptr<Holdings> holdings_;
   std::function<void(std::string)> send_;
-  bool greeted_ = false, closing_ = false, closed_ = false;
-  Charge arriving_;  // of the frame that is being handled
+  bool greeted_ = false, knows_denied_ = false, closing_ = false, closed_ = false;
+  Charge arriving_;    // of the frame that is being handled
+  HandedOver handed_;  // with it
   std::map<uint32_t, std::shared_ptr<Job>> in_flight_;
 };
 

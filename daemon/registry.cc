@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 
 #include "client/places.h"
 #include "client/utf8.h"
@@ -16,6 +17,7 @@
 #include "daemon/log.h"
 #include "daemon/model/experts.h"
 #include "daemon/model/key_means.h"
+#include "daemon/model_store.h"
 #include "daemon/runtime/memory.h"
 
 namespace ellm::daemon {
@@ -56,7 +58,7 @@ struct Registry::Loader {
   std::mutex mutex;
   std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
 
-  std::shared_ptr<const LoadedModel> load(const ModelFile& file);
+  std::shared_ptr<const LoadedModel> load(const ModelFile& file, const ModelSource* source = nullptr);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
   ModelInfo read_info(const ModelFile& file);
   bool kv_locked(const std::string& name) const;
@@ -70,12 +72,13 @@ uint64_t Registry::Loader::available_bytes() const {
   return available;
 }
 
-std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file) {
+std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file, const ModelSource* source) {
   const auto start = std::chrono::steady_clock::now();
+  const auto open = [&] { return source ? format::Gguf::open(source->files) : format::Gguf::open(file.path); };
   MemoryNeeds needs;
   std::vector<std::string> files;
   {
-    const auto gguf = format::Gguf::open(file.path);
+    const auto gguf = open();
     const model::ModelConfig head = model::read_config(*gguf);
     const shm::KvTypes types = *shm::find_kv_types(config.kv.type);  // checked with the configuration
     needs.geometry = {head.layers, head.kv_heads, head.head_dim, types.k, types.v};
@@ -83,7 +86,8 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
     files = gguf->part_paths();
-    needs.available_bytes = available_bytes() + keep.held_bytes(file.name);  // an earlier run's pages are this one's
+    needs.available_bytes =
+        available_bytes() + (source ? 0 : keep.held_bytes(file.name));  // an earlier run's pages are this one's
   }
   const KvPlan plan = plan_kv(file.name, config, needs);
   serve::KvSetup kv;
@@ -103,20 +107,27 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file)
   options.threads = threads;
   options.context = config.context;
   options.key_means = needs.geometry.k_type == shm::KvType::int8 || needs.geometry.k_type == shm::KvType::int4;
-  options.state_directory = client::state_directory();
+  // What is remembered of a file is remembered by its path; that of one that was handed over says nothing.
+  if (!source) options.state_directory = client::state_directory();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->name = file.name;
-  loaded->model = model::Model::load(file.path, options);
+  loaded->model = model::Model::load(open(), options);
   loaded->context = plan.context;
   loaded->warnings = loaded->model->warnings();
   if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
     loaded->warnings.push_back(file.path + ": " + error);
   }
   kv.fingerprint = "K mean " + std::to_string(model::key_means_digest(loaded->model->key_means()));
-  keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
-  if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
+  // So the prefixes of one that was handed over end with it.
+  const bool kept_over_restarts = source == nullptr;
+  if (kept_over_restarts) {
+    keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
+    if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
+  }
   const serve::KvState kept = engine.add_model(file.name, loaded->model, kv);
-  if (const std::string line = keep.loaded(file.name, kv, kept); !line.empty()) log(Priority::notice, line);
+  if (kept_over_restarts) {
+    if (const std::string line = keep.loaded(file.name, kv, kept); !line.empty()) log(Priority::notice, line);
+  }
   if (options.lock && loaded->model->locked() && !kv_locked(file.name)) {
     const std::string warning = file.path +
                                 ": the keys and values cannot be locked in memory: the limit is reached; "
@@ -282,16 +293,19 @@ void Registry::load_next() {
   loading_ = true;
   const std::string name = std::move(to_load_.front());
   to_load_.pop_front();
-  const auto work = [this, loader = loader_, &loop = loop_, file = ModelFile{name, entries_.at(name).path}] {
+  Entry& entry = entries_.at(name);
+  auto work = [this, loader = loader_, &loop = loop_, file = ModelFile{name, entry.path},
+               source = std::exchange(entry.source, nullptr)]() mutable {
     Resolved outcome;
     try {
-      outcome = loader->load(file);
+      outcome = loader->load(file, source.get());
     } catch (const std::exception& e) {
       outcome = Failure{ErrorCode::model_failed, e.what()};
     }
+    source.reset();
     loop.post([this, name = file.name, outcome = std::move(outcome)] { loaded_one(name, outcome); });
   };
-  pool_.submit(work, PreparePool::Weight::heavy);
+  pool_.submit(std::move(work), PreparePool::Weight::heavy);
 }
 
 void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
@@ -330,6 +344,63 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
       log(Priority::notice, "unloaded " + name);
       done(std::nullopt);
     });
+  };
+  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+}
+
+void Registry::load_files(const std::string& name, std::shared_ptr<ModelSource> source, OnInfo done) {
+  if (const auto found = entries_.find(name); found != entries_.end()) {
+    return done(Failure{ErrorCode::bad_request, "a model named '" + name + "' is loaded from " + found->second.path +
+                                                    ": choose another name, or `ellm unload " + name + "` first"});
+  }
+  const ModelFile file{name, source->files.front().path};
+  entries_[name].source = std::move(source);
+  entries_[name].path = file.path;
+  to_load_.push_back(name);
+  load_file(file, [this, done = std::move(done)](const Resolved& outcome) {
+    if (const auto* failure = std::get_if<Failure>(&outcome)) return done(*failure);
+    const std::string& loaded_name = std::get<std::shared_ptr<const LoadedModel>>(outcome)->name;
+    for (const ModelInfo& info : loaded()) {
+      if (info.name == loaded_name) return done(info);
+    }
+    done(Failure{ErrorCode::no_such_model, "model '" + loaded_name + "' was unloaded at once"});
+  });
+}
+
+void Registry::install(const std::string& name, std::shared_ptr<ModelSource> source, bool replace,
+                       std::function<bool()> cancelled, OnInfo done) {
+  auto work = [loader = loader_, &loop = loop_, directory = directories_.front(), name, source = std::move(source),
+               replace, cancelled = std::move(cancelled), done = std::move(done)]() mutable {
+    std::variant<ModelInfo, Failure> outcome;
+    try {
+      const std::string path = store_model(directory, name, source->files, replace, cancelled);
+      log(Priority::notice, "installed " + path);
+      outcome = loader->describe({{name, path}}).front();
+    } catch (const std::exception& e) {
+      outcome = Failure{ErrorCode::model_failed, e.what()};
+    }
+    source.reset();
+    loop.post([outcome = std::move(outcome), done = std::move(done)] { done(outcome); });
+  };
+  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+}
+
+void Registry::remove(const std::string& name, std::function<void(std::optional<Failure>)> done) {
+  const auto files = find_model_files(directories_);
+  const ModelFile* file = find_model_file(files, name);
+  if (entries_.contains(file != nullptr ? file->name : name)) {
+    return done(Failure{ErrorCode::bad_request, "model '" + name + "' is loaded: `ellm unload " + name + "` first"});
+  }
+  if (file == nullptr) return done(no_such_model(name, files));
+  auto work = [&loop = loop_, path = file->path, done = std::move(done)]() mutable {
+    std::optional<Failure> failure;
+    try {
+      remove_model_files(path);
+      log(Priority::notice, "removed " + path);
+    } catch (const std::exception& e) {
+      failure = Failure{ErrorCode::bad_request, e.what()};
+    }
+    loop.post([failure = std::move(failure), done = std::move(done)] { done(failure); });
   };
   pool_.submit(std::move(work), PreparePool::Weight::heavy);
 }

@@ -15,6 +15,7 @@
 
 #include "client/messages.h"
 #include "daemon/config.h"
+#include "daemon/descriptor.h"
 #include "daemon/loop.h"
 #include "daemon/model/model.h"
 #include "daemon/model_files.h"
@@ -28,6 +29,12 @@ struct LoadedModel {
   std::shared_ptr<const model::Model> model;
   uint32_t context = 0;  // tokens of one request
   std::vector<std::string> warnings;
+};
+
+/// Files that a client has handed over, open as long as this is.
+struct ModelSource {
+  std::vector<format::OpenFile> files;
+  HandedOver held;
 };
 
 /// What a client is told: translated to an Error message in one place.
@@ -57,6 +64,15 @@ class Registry {
   void load(const std::string& name_or_path, OnResolved done);
   void unload(const std::string& name, std::function<void(std::optional<Failure>)> done);
 
+  using OnInfo = std::function<void(const std::variant<client::ModelInfo, Failure>&)>;
+  /// Loads what was handed over, under a name that no loaded model has.
+  void load_files(const std::string& name, std::shared_ptr<ModelSource> source, OnInfo done);
+  /// Copies it into the models directory. `cancelled` is asked in the pool.
+  void install(const std::string& name, std::shared_ptr<ModelSource> source, bool replace,
+               std::function<bool()> cancelled, OnInfo done);
+  /// Removes a model that is not loaded from the models directory.
+  void remove(const std::string& name, std::function<void(std::optional<Failure>)> done);
+
   std::vector<client::ModelInfo> loaded() const;
   /// Loaded models and the files of the directories.
   void list(OnInfos done);
@@ -70,6 +86,7 @@ class Registry {
     std::string path;
     std::shared_ptr<const LoadedModel> model;
     std::vector<OnResolved> waiters;
+    std::shared_ptr<ModelSource> source = nullptr;  // until it is loaded
   };
   struct Loader;  // what loading needs; used in the pool
 

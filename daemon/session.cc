@@ -2,6 +2,8 @@
 // disconnected after a while, so that nobody else pays for it.
 #include "daemon/session.h"
 
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <boost/asio/awaitable.hpp>
@@ -10,6 +12,8 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <new>
 #include <vector>
@@ -27,6 +31,7 @@ using boost::system::error_code;
 constexpr size_t kHeaderBytes = 4, kReadBytes = 64 << 10;
 constexpr size_t kInlineDecodeBytes = 64 << 10;  // larger frames are decoded in the pool
 constexpr size_t kGather = 64;                   // frames of one write
+constexpr size_t kMostDescriptors = 253;         // that the kernel lets one message carry
 constexpr auto kFlushTime = std::chrono::seconds(2);
 
 uint32_t frame_length(std::string_view begun) {
@@ -71,6 +76,9 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
  private:
   asio::awaitable<void> read_frames();
   asio::awaitable<bool> take_frame(size_t length);
+  ssize_t receive_some();
+  bool keep_descriptors(std::vector<Descriptor> descriptors, bool lost);
+  HandedOver descriptors_up_to(uint64_t end);
   asio::awaitable<Conversation::Decoded> decode_in_pool(std::string bytes, size_t begin, size_t length);
   bool pay_for(size_t more);
   void reader_ended(std::exception_ptr error);
@@ -92,6 +100,12 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
   const std::unique_ptr<char[]> chunk_{new char[kReadBytes]};
   std::string in_;  // what has arrived; handled up to in_at_
   size_t in_at_ = 0;
+  uint64_t received_ = 0;  // bytes, ever
+  struct Arrival {
+    uint64_t end;  // of the bytes with which they came
+    HandedOver handed;
+  };
+  std::deque<Arrival> arrivals_;
   Charge in_charge_, out_charge_;  // of a large frame that is arriving; of what waits to be sent
   std::deque<std::string> out_;
   size_t out_bytes_ = 0, out_sent_ = 0;  // out_sent_: of the first frame
@@ -119,15 +133,68 @@ asio::awaitable<void> SocketSession::read_frames() {
     }
     in_.erase(0, std::exchange(in_at_, 0));
     error_code error;
-    const size_t got = co_await socket_.async_read_some(asio::buffer(chunk_.get(), kReadBytes),
-                                                        asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return;  // the peer is gone, or we closed
-    in_.append(chunk_.get(), got);
-    if (in_.size() > kReadBytes && in_.size() - kHeaderBytes < frame_length(in_) && !pay_for(got)) {
+    co_await socket_.async_wait(stream_protocol::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    if (error || closed_) co_return;
+    const ssize_t got = receive_some();
+    if (got < 0) continue;
+    if (got == 0) co_return;  // the peer is gone
+    if (in_.size() > kReadBytes && in_.size() - kHeaderBytes < frame_length(in_) &&
+        !pay_for(static_cast<size_t>(got))) {
       conversation_->refuse(client::ErrorCode::busy, "this user's messages hold too many bytes; try again later");
       co_return finish();
     }
   }
+}
+
+/// What there is to read, with the descriptors that come along. 0: the peer is gone; below 0: nothing yet.
+ssize_t SocketSession::receive_some() {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
+  iovec part{chunk_.get(), kReadBytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket_.native_handle(), &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? -1 : 0;
+  in_.append(chunk_.get(), static_cast<size_t>(got));
+  received_ += static_cast<uint64_t>(got);
+  std::vector<Descriptor> descriptors;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
+      int fd;
+      std::memcpy(&fd, reinterpret_cast<const char*>(head) + at, sizeof fd);
+      descriptors.emplace_back(fd);
+    }
+  }
+  const bool lost = (message.msg_flags & MSG_CTRUNC) != 0;
+  return keep_descriptors(std::move(descriptors), lost) ? got : 0;
+}
+
+/// Only an administrator hands files over; others' are closed as they come. False: the connection is to be closed.
+bool SocketSession::keep_descriptors(std::vector<Descriptor> descriptors, bool lost) {
+  if ((descriptors.empty() && !lost) || !peer_.admin) return true;
+  Arrival arrival{received_, {std::move(descriptors), {}, lost}};
+  arrival.handed.charge = Charge::take(holdings_, &Holdings::descriptors, arrival.handed.descriptors.size(),
+                                       services_.config.limits.descriptors_per_user);
+  if (!arrival.handed.charge) {
+    conversation_->refuse(client::ErrorCode::busy, "this user has handed over too many files; try again later");
+    finish();
+    return false;
+  }
+  arrivals_.push_back(std::move(arrival));
+  return true;
+}
+
+/// Those of the frame that ends at `end`. The kernel ends a read behind bytes that descriptors came with, so they
+/// belong to the first frame that ends there or later.
+HandedOver SocketSession::descriptors_up_to(uint64_t end) {
+  HandedOver handed;
+  for (; !arrivals_.empty() && arrivals_.front().end <= end; arrivals_.pop_front()) {
+    handed = std::move(arrivals_.front().handed);
+  }
+  return handed;
 }
 
 /// Charges a large frame to the user while it arrives.
@@ -147,14 +214,16 @@ asio::awaitable<bool> SocketSession::take_frame(size_t length) {
     co_return false;
   }
   const size_t begin = in_at_ + kHeaderBytes;
+  HandedOver handed = descriptors_up_to(received_ - (in_.size() - begin - length));
   if (length <= kInlineDecodeBytes) {
     in_at_ = begin + length;
-    co_return conversation_->receive(client::decode(std::string_view(in_).substr(begin, length)), std::move(bytes));
+    co_return conversation_->receive(client::decode(std::string_view(in_).substr(begin, length)), std::move(bytes),
+                                     std::move(handed));
   }
   std::string rest = in_.substr(begin + length), body = std::exchange(in_, std::move(rest));
   in_at_ = 0;
   auto decoded = co_await decode_in_pool(std::move(body), begin, length);
-  co_return conversation_->receive(std::move(decoded), std::move(bytes));
+  co_return conversation_->receive(std::move(decoded), std::move(bytes), std::move(handed));
 }
 
 asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string bytes, size_t begin, size_t length) {

@@ -35,6 +35,7 @@ ExitCode exit_code(client::ErrorCode code) {
     case ErrorCode::no_such_model: return kNoInput;
     case ErrorCode::busy: case ErrorCode::shutting_down: return kBusy;
     case ErrorCode::cancelled: return kInterrupted;
+    case ErrorCode::denied: return kDenied;
     case ErrorCode::no_such_request: case ErrorCode::internal: break;
   }
   return kInternal;

@@ -11,6 +11,7 @@
 #include "client/pull/catalogue.h"
 #include "client/pull/failure.h"
 #include "client/pull/fetch.h"
+#include "client/pull/hand_over.h"
 #include "client/pull/install.h"
 #include "daemon/format/gguf.h"
 #include "daemon/format/model_name.h"
@@ -31,7 +32,8 @@ constexpr const char* kExamples =
     "  ellm pull hf:OWNER/REPO/big-00001-of-00003.gguf      all parts of a split model\n"
     "  ellm pull https://example.org/m.gguf --sha256 9f86d08…   any address, with its checksum\n"
     "  ellm pull ~/model.gguf --name mine          a file of your own (all parts of a split one)\n"
-    "\nHF_TOKEN is sent to HF_ENDPOINT (https://huggingface.co) alone; proxies are those of http_proxy, https_proxy.\n"
+    "\nWhere the system's ellmd cannot read your files and you are its administrator, they are handed over to it.\n"
+    "HF_TOKEN is sent to HF_ENDPOINT (https://huggingface.co) alone; proxies are those of http_proxy, https_proxy.\n"
     "Exit codes are those of sysexits(3); 130 after Ctrl-C.";
 
 volatile std::sig_atomic_t interrupts = 0;
@@ -53,6 +55,7 @@ struct Options {
   std::vector<std::string> what;
   std::string directory = ellm::client::models_directory(), name;
   bool list = false, check = false;
+  std::unique_ptr<ellm::client::Client> daemon;  // the system's, where it gets the models
   FetchOptions fetch;
 };
 
@@ -65,12 +68,17 @@ void print_catalogue() {
 void say_already_there(const std::string& name) { std::fprintf(stderr, "%s: already there\n", name.c_str()); }
 
 std::string pull_entry(const CatalogueEntry& entry, const Options& options, const Progress& progress) {
+  const std::string own = options.directory + "/" + entry.name + ".gguf";
   if (!options.fetch.force && is_installed(entry, options.directory)) {
     if (options.check) verify(entry, options.directory);
-    say_already_there(entry.name);
-    return options.directory + "/" + entry.name + ".gguf";
+    if (!options.daemon) say_already_there(entry.name);
+  } else {
+    install_entry(entry, options.directory, progress);
   }
-  return install_entry(entry, options.directory, progress);
+  if (!options.daemon) return own;
+  const std::string there = hand_over(*options.daemon, entry.name, {own}, options.fetch.force);
+  std::filesystem::remove(own);
+  return there;
 }
 
 std::string pull_address(const std::string& address, const Options& options, const Progress& progress) {
@@ -82,7 +90,28 @@ std::string pull_address(const std::string& address, const Options& options, con
     say_already_there(source.name);
     return there;
   }
-  return Staged::fetch(source, options.directory, options.fetch, progress).publish();
+  Staged staged = Staged::fetch(source, options.directory, options.fetch, progress);
+  if (!options.daemon) return staged.publish();
+  const std::vector<std::string> files(staged.files().begin(), staged.files().end());
+  const std::string there = hand_over(*options.daemon, source.name, files, options.fetch.force);
+  staged.remove();
+  return there;
+}
+
+std::string pull_file(const std::string& path, const Options& options, const Progress& progress) {
+  if (!options.daemon) return install_file(path, options.name, options.directory, progress);
+  const std::string name = options.name.empty() ? ellm::format::model_name(path) : options.name;
+  return hand_over(*options.daemon, name, ellm::format::Gguf::open(path)->part_paths(), options.fetch.force);
+}
+
+/// What the system's daemon has already under the name that `what` would get; empty where it has none.
+std::string find_at_daemon(const std::string& what, const Options& options) {
+  if (!options.daemon || options.fetch.force) return {};
+  const std::string name =
+      options.name.empty() ? ellm::format::model_name(what.substr(0, what.find('?'))) : options.name;
+  const std::string there = find_at(*options.daemon, name);
+  if (!there.empty()) say_already_there(name);
+  return there;
 }
 
 std::string pull_one(const std::string& what, const Options& options) {
@@ -93,6 +122,7 @@ std::string pull_one(const std::string& what, const Options& options) {
                                     "' is neither an address (https://…, hf:OWNER/REPO/FILE), nor a file, nor one of " +
                                     catalogue_names());
   }
+  if (std::string there = find_at_daemon(what, options); !there.empty()) return there;
   std::filesystem::create_directories(options.directory);
   Bar bar(what.substr(what.rfind('/') + 1));
   const Progress progress = [&](const std::string& doing, uint64_t done, uint64_t total) {
@@ -100,8 +130,7 @@ std::string pull_one(const std::string& what, const Options& options) {
     bar.show(doing, done, total);
   };
   if (remote) return pull_address(what, options, progress);
-  if (entry != nullptr) return pull_entry(*entry, options, progress);
-  return install_file(what, options.name, options.directory, progress);
+  return entry != nullptr ? pull_entry(*entry, options, progress) : pull_file(what, options, progress);
 }
 
 void check_options(Options& options) {
@@ -173,6 +202,7 @@ int run(int argc, char** argv) {
   options.fetch.download.token = variable("HF_TOKEN", "");
   options.fetch.download.interrupted = [] { return interrupts != 0; };
   count_signals();
+  if (!app.count("--dir") && options.directory != ellm::client::kSystemModels) options.daemon = find_foreign_daemon();
   for (const std::string& what : options.what) {
     std::printf("%s\n", pull_one(what, options).c_str());
     std::fflush(stdout);

@@ -60,28 +60,48 @@ std::string split_stem(const std::string& path, const Split& split) {
   return path.substr(0, path.size() - suffix.size());
 }
 
+/// Says where a part does not stand where it belongs.
+void check_place(const GgufPart& part, uint64_t number, uint64_t count) {
+  const Split split = read_split(part);
+  if (split.number == number && split.count == count) return;
+  throw FormatError(part.file.path() + ": says that it is part " + std::to_string(split.number + 1) + " of " +
+                    std::to_string(split.count) + " (split.no, split.count), expected " + std::to_string(number + 1) +
+                    " of " + std::to_string(count));
+}
+
+void check_tensor_count(const std::vector<GgufPart>& parts) {
+  const uint64_t stated = read_split(parts.front()).tensors;
+  uint64_t tensors = 0;
+  for (const GgufPart& part : parts) tensors += part.tensors.size();
+  if (stated != 0 && stated != tensors)
+    throw FormatError(parts.front().file.path() + ": key 'split.tensors.count': " + std::to_string(stated) +
+                      ", the parts have " + std::to_string(tensors));
+}
+
+std::vector<GgufPart> open_parts(std::span<const OpenFile> files) {
+  std::vector<GgufPart> parts;
+  for (const OpenFile& file : files) {
+    parts.push_back(parse_gguf(ModelFile(file.path, file.fd)));
+    check_place(parts.back(), parts.size() - 1, files.size());
+  }
+  if (parts.size() > 1) check_tensor_count(parts);
+  return parts;
+}
+
 std::vector<GgufPart> open_parts(const std::string& path) {
   std::vector<GgufPart> parts;
-  parts.push_back(parse_gguf(path));
+  parts.push_back(parse_gguf(ModelFile(path)));
   const Split split = read_split(parts.front());
   if (split.count == 1) return parts;
   const std::string stem = split_stem(path, split);
   if (split.number != 0)
     throw FormatError(path + ": is part " + std::to_string(split.number + 1) + " of " + std::to_string(split.count) +
                       " of a split model; open the first part, " + part_file_name(stem, 1, split.count));
-  uint64_t tensors = parts.front().tensors.size();
   for (uint64_t i = 1; i < split.count; i++) {
-    parts.push_back(parse_gguf(part_file_name(stem, i + 1, split.count)));
-    const Split other = read_split(parts.back());
-    if (other.number != i || other.count != split.count)
-      throw FormatError(parts.back().file.path() + ": says that it is part " + std::to_string(other.number + 1) +
-                        " of " + std::to_string(other.count) + " (split.no, split.count), expected " + std::to_string(i + 1) +
-                        " of " + std::to_string(split.count));
-    tensors += parts.back().tensors.size();
+    parts.push_back(parse_gguf(ModelFile(part_file_name(stem, i + 1, split.count))));
+    check_place(parts.back(), i, split.count);
   }
-  if (split.tensors != 0 && split.tensors != tensors)
-    throw FormatError(path + ": key 'split.tensors.count': " + std::to_string(split.tensors) + ", the parts have " +
-                      std::to_string(tensors));
+  check_tensor_count(parts);
   return parts;
 }
 
@@ -96,6 +116,17 @@ struct Gguf::Impl {
 std::shared_ptr<const Gguf> Gguf::open(const std::string& path) {
   auto impl = std::make_shared<Impl>();
   impl->parts = open_parts(path);
+  return make(std::move(impl));
+}
+
+std::shared_ptr<const Gguf> Gguf::open(std::span<const OpenFile> files) {
+  auto impl = std::make_shared<Impl>();
+  impl->parts = open_parts(files);
+  return make(std::move(impl));
+}
+
+std::shared_ptr<const Gguf> Gguf::make(std::shared_ptr<Impl> impl) {
+  const std::string& path = impl->parts.front().file.path();
   for (size_t i = 0; i < impl->parts.size(); i++) {
     for (Tensor& tensor : impl->parts[i].tensors) {
       tensor.part = static_cast<uint32_t>(i);

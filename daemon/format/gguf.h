@@ -57,10 +57,18 @@ struct Value {
   std::vector<std::string_view> strings; // a string, or an array of strings
 };
 
+/// A file that is open already: read by its descriptor, which stays the caller's; called by its path in messages.
+struct OpenFile {
+  std::string path;
+  int fd = -1;
+};
+
 class Gguf {
  public:
   /// Opens FILE, and the other parts where it is the first of a split model. Throws FormatError.
   static std::shared_ptr<const Gguf> open(const std::string& path);
+  /// The same of open files: one, or all parts of a split model in order. Their names need not say so.
+  static std::shared_ptr<const Gguf> open(std::span<const OpenFile> files);
 
   const std::string& path() const;
   uint32_t version() const;
@@ -99,6 +107,7 @@ class Gguf {
 
  private:
   struct Impl;
+  static std::shared_ptr<const Gguf> make(std::shared_ptr<Impl> impl);
   explicit Gguf(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
 };

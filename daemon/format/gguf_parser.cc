@@ -264,8 +264,8 @@ const Value* GgufPart::find(std::string_view key) const {
   return nullptr;
 }
 
-GgufPart parse_gguf(const std::string& path) {
-  GgufPart part{ModelFile(path), 0, {}, {}};
+GgufPart parse_gguf(ModelFile file) {
+  GgufPart part{std::move(file), 0, {}, {}};
   Parser(part).parse();
   return part;
 }

@@ -20,7 +20,7 @@ struct GgufPart {
 };
 
 /// Throws FormatError.
-GgufPart parse_gguf(const std::string& path);
+GgufPart parse_gguf(ModelFile file);
 
 /// The integer of a scalar of any integer type that is not negative.
 std::optional<uint64_t> unsigned_value(const Value& value);

@@ -31,6 +31,15 @@ ModelFile::ModelFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) fail(path_, "cannot be opened", errno);
+  examine();
+}
+
+ModelFile::ModelFile(std::string path, int fd) : path_(std::move(path)), fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+  if (fd_ < 0) fail(path_, "cannot be opened", errno);
+  examine();
+}
+
+void ModelFile::examine() {
   const char* problem = nullptr;
   if (::fstat(fd_, &stat_) != 0) problem = "cannot be examined";
   else if (!S_ISREG(stat_.st_mode)) problem = "is not a regular file";

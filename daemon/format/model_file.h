@@ -14,6 +14,8 @@ class ModelFile {
  public:
   /// Throws FormatError: no such file, no permission, not a regular file.
   explicit ModelFile(std::string path);
+  /// A file that is open already; `fd` stays the caller's.
+  ModelFile(std::string path, int fd);
   ModelFile(ModelFile&& other) noexcept;
   ModelFile& operator=(ModelFile&&) = delete;
   ~ModelFile();
@@ -36,6 +38,8 @@ class ModelFile {
   void check_unchanged() const;
 
  private:
+  void examine();
+
   std::string path_;
   int fd_ = -1;
   struct stat stat_ {};

@@ -228,7 +228,7 @@ std::string megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) -
 /// The file's pages have served: the weights must not stand in memory twice.
 void drop_page_cache(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     ::close(fd);
@@ -238,7 +238,11 @@ void drop_page_cache(const std::vector<std::string>& paths) {
 }  // namespace
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
-  auto file = format::Gguf::open(path);
+  return load(format::Gguf::open(path), options);
+}
+
+std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> file, const LoadOptions& options) {
+  const std::string path = file->path();
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;
   model->config_ = read_config(*file, options.context);

@@ -72,6 +72,7 @@ class Model {
  public:
   /// Throws format::FormatError or LoadError.
   static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
+  static std::shared_ptr<const Model> load(std::shared_ptr<const format::Gguf> file, const LoadOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
