@@ -22,7 +22,7 @@ inline constexpr PageId kNoPage = ~PageId{0};
 struct StoreOptions {
   PageGeometry geometry;
   uint32_t pages = 0;        // of a new segment
-  std::string fingerprint = {};   // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
+  std::string fingerprint = {};  // what the pages' bytes depend on (weights digest, tokenizer, RoPE, KV type, versions)
   bool lock = false;         // pages stay in memory once they are there (mlock); failure is reported by locked()
   // Survival: see segment.h.
   std::string name = {};     // of an object in /dev/shm; empty: anonymous
