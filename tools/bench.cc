@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
   app.add_option("-d,--depth", o.depth, "Tokens already in the context")->capture_default_str();
   app.add_option("-b,--batch", o.batch, "Sequences that decode together")->capture_default_str();
   app.add_option("-r,--repetitions", o.repetitions, "Repetitions, interleaved with the peer's")->capture_default_str();
-  app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512")->capture_default_str();
+  app.add_option("--kernels", o.kernels, "Instruction set")->capture_default_str()->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}));
   app.add_option("--kv-type", o.kv_type, "f16, int8, int4, f32, or two as K:V")->capture_default_str()->check([](const std::string& text) {
     return shm::find_kv_types(text) ? "" : "no KV type: " + text;
   });

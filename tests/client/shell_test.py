@@ -161,7 +161,7 @@ class ShellTest(unittest.TestCase):
         open(path, "w").close()
         self.assertEqual(self.bash("template", "--template-file", path[:-3]), [path])
         self.assertEqual(self.bash("tokenize", "--model-file", path[:-3]), [path])
-        self.assertEqual(self.bash("bench", "--kv-type", "i"), ["int8"])
+        self.assertEqual(self.bash("bench", "--kernels", "s"), ["scalar"])
 
     def test_zsh_and_fish(self):
         tried = 0

@@ -231,7 +231,7 @@ class Survival(unittest.TestCase):
 
             cached = 0
             for _ in range(ROUNDS):
-                daemon = self.start(config='[kv]\nmemory = "2M"\ntype = "f16"\n')     # 65 pages: too few for all
+                daemon = self.start(config='[kv]\nmemory = "1600K"\n')     # too few pages for all
                 with daemon.connect() as connection:
                     model = connection.status()["models"][0]
                     self.assertEqual(model["kv_pages_free"] + model["kv_pages_cached"], model["kv_pages"])
