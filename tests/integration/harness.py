@@ -33,9 +33,10 @@ def environment(directory):
 
 
 class Daemon:
-    """`models`: name -> file, linked into the models directory. `config`: TOML text. `keep`: prefixes outlive it."""
+    """`models`: name -> file, linked into the models directory. `config`: TOML text. `keep`: prefixes outlive it. `user`:
+    a uid that it runs as, with a directory of its own; root's to ask."""
 
-    def __init__(self, models=None, config="", options=(), directory=None, wait=True, keep=False, variables=None):
+    def __init__(self, models=None, config="", options=(), directory=None, wait=True, keep=False, variables=None, user=None):
         self.directory = directory or tempfile.mkdtemp(prefix="ellm")
         self.keep = directory is not None
         self.models_dir = os.path.join(self.directory, "models")
@@ -52,7 +53,12 @@ class Daemon:
         command = [ELLMD, "--config", self.config, "--socket", self.socket, "--threads", "2", *options]
         if not keep:
             command += ["--kv-keep", "off"]      # nothing stays in /dev/shm
-        self.process = subprocess.Popen(command, stderr=self.log, env={**environment(self.directory), **(variables or {})})
+        if user is not None:
+            command[0] = shutil.copy(ELLMD, self.directory)   # where it was built others may not look
+            for path in (self.directory, self.models_dir):
+                os.chown(path, user, user)
+        self.process = subprocess.Popen(command, stderr=self.log, env={**environment(self.directory), **(variables or {})},
+                                        user=user, group=user, extra_groups=None if user is None else [])
         if wait:
             self.wait_ready()
 

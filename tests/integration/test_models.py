@@ -307,6 +307,27 @@ class Program(unittest.TestCase):
             self.assertIn("stories", self.ellm(daemon, "models", **{**nobody, "code": 0}))
             self.assertEqual(os.listdir(daemon.models_dir), ["stories.gguf"])
 
+    @needs_model
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to be somebody else")
+    def test_pull_hands_over_to_the_daemon_of_another_user(self):
+        with running(user=65534) as daemon, tempfile.TemporaryDirectory() as home:   # which 65534 may not enter
+            own = shutil.copy(STORIES, home + "/mine.gguf")
+            variables = {**environment(home), "ELLM_SOCKET": daemon.socket}
+
+            def pull():
+                done = subprocess.run([ELLM, "pull", own], capture_output=True, text=True, env=variables, timeout=30)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return done
+
+            there = daemon.models_dir + "/mine.gguf"
+            self.assertEqual(pull().stdout, there + "\n")
+            with open(there, "rb") as copy, open(STORIES, "rb") as original:
+                self.assertEqual(copy.read(), original.read())
+            self.assertEqual(os.stat(there).st_uid, 65534)
+            self.assertEqual([name for _, _, names in os.walk(home) for name in names], ["mine.gguf"])   # no copy of root's
+            self.assertIn("already there", pull().stderr)
+            self.assertEqual(self.ellm(daemon, "load", "mine"), "loaded mine\n")
+
 
 if __name__ == "__main__":
     unittest.main()
