@@ -491,8 +491,9 @@ class DiskFull(Pull):
             self.assertLessEqual(server.sent, len(MODEL))
             server.files["/m.gguf"] = File(MODEL, length=False)  # nobody says how much there will be
             self.fails(IOERR, server.url + "/m.gguf", says=["No space left", "0 KiB are free"], **options)
-            parts = {"/s-0000%d-of-00003.gguf" % (i + 1): File(minimal(60_000, split=(i, 3))) for i in range(3)}
-            server.files, server.sent = parts, 0
+        # Another server: the first may still be sending what nobody reads.
+        parts = {"/s-0000%d-of-00003.gguf" % (i + 1): File(minimal(60_000, split=(i, 3))) for i in range(3)}
+        with FileServer(parts) as server:
             self.fails(CANTCREAT, server.url + "/s-00001-of-00003.gguf", says=["704 KiB are needed"], **options)
             self.assertEqual(server.sent, 0)  # all parts were added up before the first
 
