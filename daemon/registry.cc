@@ -81,7 +81,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
     const auto gguf = open();
     const model::ModelConfig head = model::read_config(*gguf);
     const shm::KvTypes types = *shm::find_kv_types(config.kv.type);  // checked with the configuration
-    needs.geometry = {head.layers, head.kv_heads, head.head_dim, types.k, types.v};
+    needs.geometry = model::page_geometry(head, types);
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;

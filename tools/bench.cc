@@ -39,11 +39,10 @@ class Subject {
  public:
   Subject(const std::string& path, const Options& o, const runtime::Topology& topology)
       : model_(model::Model::load(path, {.threads = o.threads, .key_means = true, .state_directory = client::state_directory()})), pool_(topology, o.threads) {
-    const auto& c = model_->config();
     const shm::KvTypes types = shm::find_kv_types(o.kv_type).value();
     const uint32_t tokens = o.depth + std::max(o.prompt, o.generate) + 64;
-    kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, types.k, types.v},
-                                .pages = o.batch * (tokens / shm::kPageTokens + 1), .fingerprint = "bench", .name = {}});
+    kv_ = shm::KvPages::create({.geometry = model::page_geometry(model_->config(), types),
+                                .pages = o.batch * (tokens / shm::kPageTokens + 1), .fingerprint = "bench"});
     forward_ = std::make_unique<model::ForwardPass>(model_, model::choose_kernels(o.kernels), pool_, *kv_, 512, o.batch);
   }
 

@@ -8,6 +8,7 @@
 
 #include "daemon/format/gguf.h"
 #include "kernels/weight_type.h"
+#include "shm/geometry.h"
 
 namespace ellm::model {
 
@@ -56,6 +57,11 @@ struct ModelConfig {
     return window != 0 && (window_period == 0 || layer % window_period != window_period - 1);
   }
 };
+
+/// A page of the model's KV.
+inline shm::PageGeometry page_geometry(const ModelConfig& c, shm::KvTypes types) {
+  return {c.layers, c.kv_heads, c.head_dim, types.k, types.v};
+}
 
 /// Reads and checks hyper-parameters, required tensors and their shapes and types. Throws format::FormatError: an
 /// unknown architecture, a missing or impossible value, a missing or misshapen tensor, a weight type that the kernels

@@ -83,8 +83,8 @@ std::vector<float> measure(const std::shared_ptr<const Model>& model, uint32_t t
   runtime::WorkerPool pool(runtime::read_topology(), threads);
   const auto rows = static_cast<uint32_t>(tokens.size());
   const uint32_t pages = (rows + shm::kPageTokens - 1) / shm::kPageTokens;
-  const auto kv = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, shm::KvType::f16, shm::KvType::f16},
-                                        .pages = pages, .fingerprint = "key mean", .name = {}});
+  const auto kv = shm::KvPages::create({.geometry = page_geometry(c, shm::KvType::f16),
+                                        .pages = pages, .fingerprint = "key mean"});
   ForwardPass forward(model, choose_kernels("auto"), pool, *kv, rows, 0);
   std::vector<shm::PageId> ids;
   while (ids.size() < pages) {

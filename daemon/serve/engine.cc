@@ -215,7 +215,7 @@ Engine::~Engine() {
 KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::Model> model, const KvSetup& kv) {
   const model::ModelConfig& config = model->config();
   shm::StoreOptions options;
-  options.geometry = {config.layers, config.kv_heads, config.head_dim, kv.type.k, kv.type.v};
+  options.geometry = model::page_geometry(config, kv.type);
   const auto pages = [](uint64_t tokens) {
     return static_cast<uint32_t>(std::min<uint64_t>(tokens / shm::kPageTokens, UINT32_MAX));
   };

@@ -9,9 +9,8 @@ ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const Runner
 
 ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options, const kernels::KernelSet& kernels)
     : model_(std::move(model)), kernels_(kernels), pool_(runtime::read_topology(), options.threads) {
-  const model::ModelConfig& c = model_->config();
-  kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, options.kv_type.k, options.kv_type.v},
-                              .pages = options.pages, .fingerprint = "test", .name = {}});
+  kv_ = shm::KvPages::create({.geometry = model::page_geometry(model_->config(), options.kv_type),
+                              .pages = options.pages, .fingerprint = "test"});
   forward_ = std::make_unique<model::ForwardPass>(model_, kernels_, pool_, *kv_, options.max_rows, options.max_rows);
 }
 

@@ -14,9 +14,8 @@ constexpr uint32_t kPages = 64, kRows = 512;   // 2048 tokens; of a step
 
 Runner::Runner(const std::string& path, shm::KvType kv_type)
     : model_(model::Model::load(path, {.lock = false})), pool_(runtime::read_topology(), 2) {
-  const model::ModelConfig& c = model_->config();
-  kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, kv_type, kv_type},
-                              .pages = kPages, .fingerprint = "conformance", .name = {}});
+  kv_ = shm::KvPages::create({.geometry = model::page_geometry(model_->config(), kv_type),
+                              .pages = kPages, .fingerprint = "conformance"});
   forward_ = std::make_unique<model::ForwardPass>(model_, model::choose_kernels("auto"), pool_, *kv_, kRows, kRows);
 }
 

@@ -17,9 +17,8 @@ constexpr uint32_t kPiece = 128, kFirstCounted = 8;
 class Subject {
  public:
   Subject(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const std::string& kernels, shm::KvTypes types, uint32_t tokens) {
-    const model::ModelConfig& c = model->config();
     const uint32_t pages = (tokens + shm::kPageTokens - 1) / shm::kPageTokens;
-    kv_ = shm::KvPages::create({.geometry = {c.layers, c.kv_heads, c.head_dim, types.k, types.v}, .pages = pages, .fingerprint = "eval", .name = {}});
+    kv_ = shm::KvPages::create({.geometry = model::page_geometry(model->config(), types), .pages = pages, .fingerprint = "eval"});
     forward_ = std::make_unique<model::ForwardPass>(std::move(model), model::choose_kernels(kernels), pool, *kv_, kPiece, kPiece);
     while (pages_.size() < pages) {
       const auto page = kv_->allocate();
