@@ -12,11 +12,13 @@
 
 #include "tests/support/real_models.h"
 #include "tests/support/test_data.h"
+#include "tools/conformance/template_case.h"
 
 namespace ellm::format {
 namespace {
 
 namespace json = boost::json;
+using conformance::variables_of;
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -24,20 +26,6 @@ std::string read_file(const std::string& path) {
   std::stringstream out;
   out << in.rdbuf();
   return out.str();
-}
-
-/// The variables of a case such as "tools+gen".
-json::object variables_of(const json::object& expected, std::string_view which) {
-  json::object variables;
-  const bool generate = which.ends_with("+gen");
-  if (generate) which.remove_suffix(4);
-  variables["messages"] = expected.at("conversations").at(which);
-  variables["add_generation_prompt"] = generate;
-  variables["bos_token"] = "<s>";
-  variables["eos_token"] = "</s>";
-  variables["now"] = "2024-07-26";
-  if (which == "tools") variables["tools"] = expected.at("tools");
-  return variables;
 }
 
 TEST(ChatTemplates, RenderAsPublished) {

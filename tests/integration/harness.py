@@ -92,6 +92,15 @@ class Daemon:
                 assert time.monotonic() < deadline, status
                 time.sleep(0.005)
 
+    def address_space(self):
+        """Bytes."""
+        with open("/proc/%d/statm" % self.process.pid) as file:
+            return int(file.read().split()[0]) * 4096
+
+    def is_sanitized(self):
+        """Whether it was built with a sanitizer, which reserves terabytes of addresses."""
+        return self.address_space() > 1 << 40
+
     def stop(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -104,6 +113,20 @@ class Daemon:
             if not self.keep:
                 shutil.rmtree(self.directory)
         assert code == 0, "ellmd ended with %d:\n%s" % (code, output)
+
+
+class OneDaemon(unittest.TestCase):
+    """All tests of a class call one daemon, which serves stories260K."""
+
+    OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", *cls.OPTIONS])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
 
 
 class running:

@@ -17,7 +17,7 @@ import time
 import unittest
 
 from gguf import with_string
-from harness import DATA, ELLMD, STORIES, Daemon, environment, needs_model, running
+from harness import DATA, ELLMD, STORIES, Daemon, OneDaemon, environment, needs_model, running
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.join(ROOT, "client/python")
@@ -46,14 +46,8 @@ class Readme(unittest.TestCase):
 
 
 @needs_model
-class Clients(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--kv-type", "f16"])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.stop()
+class Clients(OneDaemon):
+    OPTIONS = ["--kv-type", "f16"]
 
     def setUp(self):
         self.client = ellm.Client(self.daemon.socket)

@@ -7,19 +7,13 @@ import tempfile
 import threading
 import unittest
 
-from harness import DATA, STORIES, Daemon, needs_model, running
+from harness import DATA, STORIES, Daemon, OneDaemon, needs_model, running
 from protocol import *
 
 
 @needs_model
-class Serving(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--kv-type", "f16"])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.stop()
+class Serving(OneDaemon):
+    OPTIONS = ["--kv-type", "f16"]
 
     def setUp(self):
         self.connection = self.daemon.connect()

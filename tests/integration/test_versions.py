@@ -4,7 +4,7 @@ import os
 import re
 import unittest
 
-from harness import STORIES, Daemon, needs_model
+from harness import OneDaemon, needs_model
 from protocol import *
 
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden")
@@ -25,15 +25,7 @@ def golden_requests():
 
 
 @needs_model
-class Versions(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories"])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.stop()
-
+class Versions(OneDaemon):
     def setUp(self):
         self.connection = self.daemon.connect()
         self.addCleanup(self.connection.close)

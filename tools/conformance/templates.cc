@@ -3,25 +3,12 @@
 
 #include "daemon/format/chat_template.h"
 #include "tools/conformance/report.h"
+#include "tools/conformance/template_case.h"
 
 namespace ellm::conformance {
 namespace {
 
 namespace json = boost::json;
-
-/// The variables of a case such as "tools+gen".
-json::object variables_of(const json::object& expected, std::string_view which) {
-  json::object variables;
-  const bool generate = which.ends_with("+gen");
-  if (generate) which.remove_suffix(4);
-  variables["messages"] = expected.at("conversations").at(which);
-  variables["add_generation_prompt"] = generate;
-  variables["bos_token"] = "<s>";
-  variables["eos_token"] = "</s>";
-  variables["now"] = "2024-07-26";
-  if (which == "tools") variables["tools"] = expected.at("tools");
-  return variables;
-}
 
 struct Outcome {
   std::string text, error;
