@@ -33,7 +33,8 @@ class ForwardRunner : public StepRunner {
 }  // namespace
 
 struct Engine::Impl : ModelQueue::Listener {
-  Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l) : kernels(k), pool(p), limits(l) {}
+  Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l, Now n)
+      : kernels(k), pool(p), limits(l), now(n) {}
 
   struct Entry {
     std::unique_ptr<ModelQueue> queue;
@@ -43,6 +44,7 @@ struct Engine::Impl : ModelQueue::Listener {
   const kernels::KernelSet& kernels;
   runtime::WorkerPool& pool;
   const EngineLimits limits;
+  const Now now;
 
   mutable std::mutex mutex;
   std::condition_variable wake;             // the engine thread: there is something to do
@@ -60,20 +62,18 @@ struct Engine::Impl : ModelQueue::Listener {
 
   void admitted(const Sequence& sequence) override {
     std::lock_guard lock(mutex);
-    --counters.queued;
-    ++counters.running;
-    queued_tokens -= sequence.prompt_tokens;
+    count_queued(sequence, -1);
+    count_running(sequence, +1);
   }
 
-  void ended(const Sequence& sequence, bool served) override {
+  void ended(const Sequence& sequence) override {
     std::lock_guard lock(mutex);
     if (sequence.phase.load(std::memory_order_relaxed) == Phase::queued) {
-      --counters.queued;
-      queued_tokens -= sequence.prompt_tokens;
+      count_queued(sequence, -1);
     } else {
-      --counters.running;
+      count_running(sequence, -1);
     }
-    if (served) ++counters.served;
+    ++ends_of(sequence);
     counters.prompt_tokens += std::min(sequence.computed, sequence.prompt_tokens);
     counters.cached_tokens += sequence.cached_tokens;
     counters.completion_tokens += sequence.completion.load(std::memory_order_relaxed);
@@ -81,9 +81,27 @@ struct Engine::Impl : ModelQueue::Listener {
     if (requests.empty()) changed.notify_all();
   }
 
+  void stepped(const StepReport& step) override {
+    constexpr double kShareOfMean = 1.0 / 16;
+    std::lock_guard lock(mutex);
+    counters.prefill_rows += step.prefill_rows;
+    counters.decode_rows += step.decode_rows;
+    counters.steps_ms += step.ms;
+    counters.mean_step_ms += (step.ms - counters.mean_step_ms) * (counters.last_step_ms == 0 ? 1 : kShareOfMean);
+    counters.last_step_ms = step.ms;
+    counters.last_step_sequences = step.sequences;
+    counters.last_prefill_rows = step.prefill_rows;
+    counters.last_decode_rows = step.decode_rows;
+  }
+
   void untold(SequenceList& from, SequenceList::iterator sequence) override {
     untold_ends.splice(untold_ends.end(), from, sequence);
   }
+
+  // Under the mutex.
+  void count_queued(const Sequence& sequence, int change);
+  void count_running(const Sequence& sequence, int change);
+  uint64_t& ends_of(const Sequence& sequence);
 
   Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
   void end(RequestId id, Sequence::Ending how);
@@ -95,6 +113,23 @@ struct Engine::Impl : ModelQueue::Listener {
   void remove_marked();
   void tell_again();
 };
+
+void Engine::Impl::count_queued(const Sequence& sequence, int change) {
+  counters.queued += static_cast<uint32_t>(change);
+  counters.queued_by[static_cast<size_t>(sequence.request.priority)] += static_cast<uint32_t>(change);
+  queued_tokens += static_cast<uint64_t>(change) * sequence.prompt_tokens;
+}
+
+void Engine::Impl::count_running(const Sequence& sequence, int change) {
+  counters.running += static_cast<uint32_t>(change);
+  counters.running_by[static_cast<size_t>(sequence.request.priority)] += static_cast<uint32_t>(change);
+}
+
+uint64_t& Engine::Impl::ends_of(const Sequence& sequence) {
+  if (sequence.failed) return counters.failed;
+  if (sequence.finish == Finish::deadline) return counters.deadline_ends;
+  return sequence.finish == Finish::cancelled ? counters.cancelled : counters.served;
+}
 
 /// Under the mutex. `limit`: tokens at which the request will end.
 Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) const {
@@ -187,7 +222,7 @@ void Engine::Impl::loop() {
       if (!queue->has_running()) continue;
       {
         std::lock_guard lock(mutex);
-        step_start = Clock::now();
+        step_start = now();
         ++counters.steps;
       }
       queue->step();
@@ -198,8 +233,9 @@ void Engine::Impl::loop() {
   tell_again();
 }
 
-Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits)
-    : impl_(std::make_unique<Impl>(kernels, pool, limits)) {
+Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
+               Now now)
+    : impl_(std::make_unique<Impl>(kernels, pool, limits, now)) {
   impl_->thread = std::thread([this] { impl_->loop(); });
 }
 
@@ -250,7 +286,8 @@ uint32_t Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
   auto queue =
-      std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, *impl_);
+      std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, impl_->now,
+                                   *impl_);
   const uint32_t cached = queue->cached_pages();
   std::lock_guard lock(impl_->mutex);
   if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {
@@ -300,7 +337,8 @@ Engine::Submitted Engine::submit(EngineRequest request) {
   for (uint32_t token : request.tokens) {
     if (token >= vocabulary) return {Refusal::bad_token, 0};
   }
-  auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels);  // reads the whole prompt
+  auto sequence = 
+      std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels, impl_->now());  // reads the whole prompt
   SequenceList one{sequence};
   std::lock_guard lock(impl_->mutex);
   // Asked again: another thread may have filled the queue, removed the model or changed its context meanwhile.
@@ -310,8 +348,7 @@ Engine::Submitted Engine::submit(EngineRequest request) {
   if (refusal != Refusal::none) return {refusal, 0};
   impl_->requests.emplace(id, sequence);
   impl_->incoming.splice(impl_->incoming.end(), one);  // from here on nothing can fail
-  ++impl_->counters.queued;
-  impl_->queued_tokens += sequence->prompt_tokens;
+  impl_->count_queued(*sequence, +1);
   impl_->wake.notify_one();
   return {Refusal::none, id};
 }
@@ -323,7 +360,7 @@ const EngineLimits& Engine::limits() const { return impl_->limits; }
 
 std::vector<RequestRow> Engine::requests() const {
   std::vector<RequestRow> rows;
-  const auto now = Clock::now();
+  const auto now = impl_->now();
   std::lock_guard lock(impl_->mutex);
   rows.reserve(impl_->requests.size());
   for (const auto& [id, sequence] : impl_->requests) rows.push_back(sequence->row(now));
@@ -334,7 +371,7 @@ EngineCounters Engine::counters() const {
   std::lock_guard lock(impl_->mutex);
   EngineCounters counters = impl_->counters;
   if (impl_->step_start != Clock::time_point{}) {
-    counters.step_age_ms = std::chrono::duration<double, std::milli>(Clock::now() - impl_->step_start).count();
+    counters.step_age_ms = std::chrono::duration<double, std::milli>(impl_->now() - impl_->step_start).count();
   }
   return counters;
 }

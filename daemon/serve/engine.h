@@ -2,9 +2,11 @@
 // hands tokens back through a callback. First come, first served; several requests run in one step.
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,10 @@ struct Servable;
 using RequestId = uint64_t;
 
 enum class Finish : uint8_t { stop, length, cancelled, deadline };
+
+/// Interactive requests go before batch requests, which keep a share of their own.
+enum class Priority : uint8_t { interactive, batch };
+inline constexpr size_t kPriorities = 2;
 
 struct EngineLimits {
   uint32_t max_running = 64;  // sequences in one step
@@ -72,6 +78,9 @@ struct EngineRequest {
   bool ignore_eos = false;
   bool score = false;  // log-probabilities of the tokens themselves; nothing is generated
   uint32_t score_top = 0;
+  Priority priority = Priority::interactive;
+  /// When it ends within a step, wherever it is, with what there is of it; one in the past: as soon as it is seen.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
   uint32_t uid = 0, pid = 0;
   std::string kind;  // for `ps`: generate | chat | score
   RequestEvents events;
@@ -82,9 +91,12 @@ enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty,
 struct RequestRow {  // for `status`
   RequestId id;
   uint32_t uid, pid;
-  std::string model, kind, state;
-  uint32_t prompt_tokens, done_tokens, completion_tokens;
+  std::string model, kind, state;  // queued | prefill | decode | preempted
+  uint32_t prompt_tokens, done_tokens, completion_tokens;  // done: of prompt and answer, with K and V
   double age_ms;
+  Priority priority = Priority::interactive;
+  std::optional<double> deadline_left_ms;  // negative: about to end
+  uint32_t preemptions = 0;
 };
 
 struct ModelRow {
@@ -100,6 +112,12 @@ struct EngineCounters {
   uint64_t served = 0, prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, steps = 0;
   uint32_t running = 0, queued = 0;
   double step_age_ms = 0;  // how long the present step has been running; 0 between steps
+  std::array<uint32_t, kPriorities> running_by{}, queued_by{};  // by Priority; together `running` and `queued`
+  // Steps: all of them so far, and the last one. Rows are tokens run: a prompt's or an answer's.
+  uint64_t prefill_rows = 0, decode_rows = 0;
+  double steps_ms = 0, last_step_ms = 0, mean_step_ms = 0;  // mean: of about the last 16
+  uint32_t last_step_sequences = 0, last_prefill_rows = 0, last_decode_rows = 0;
+  uint64_t preemptions = 0, cancelled = 0, deadline_ends = 0, failed = 0, busy_refusals = 0;
 };
 
 /// What a model's KV pages are to be: shm/kv_pages.h has the details.
@@ -125,7 +143,10 @@ struct KvState {
 
 class Engine {
  public:
-  Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits);
+  using Now = std::chrono::steady_clock::time_point (*)();
+  /// `now`: any thread calls it; tests bring their own.
+  Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
+         Now now = &std::chrono::steady_clock::now);
   ~Engine();  // cancels what is left and joins the thread
 
   /// Makes a model servable. Any thread. Throws model::LoadError (no memory, or the name is taken).

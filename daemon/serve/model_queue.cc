@@ -38,12 +38,13 @@ void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint
 }  // namespace
 
 ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits,
-                       const kernels::KernelSet& kernels, runtime::WorkerPool& pool, Listener& listener)
+                       const kernels::KernelSet& kernels, runtime::WorkerPool& pool, Engine::Now now, Listener& listener)
     : name_(name),
       servable_(std::move(servable)),
       limits_(fit(limits, *servable_.runner)),
       kernels_(kernels),
       pool_(pool),
+      now_(now),
       listener_(listener),
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
@@ -60,10 +61,14 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
 ModelQueue::~ModelQueue() = default;
 
 void ModelQueue::sweep(SequenceList& sequences) {
+  const auto now = now_();
   for (const auto& sequence : sequences) {
     const auto ending = sequence->ending.load(std::memory_order_relaxed);
-    if (ending == Sequence::Ending::none) continue;
-    finish(*sequence, ending == Sequence::Ending::stop ? Finish::stop : Finish::cancelled);
+    if (ending != Sequence::Ending::none) {
+      finish(*sequence, ending == Sequence::Ending::stop ? Finish::stop : Finish::cancelled);
+    } else if (sequence->past_deadline(now)) {
+      finish(*sequence, Finish::deadline);
+    }
   }
   drop_ended(sequences);
 }
@@ -87,7 +92,7 @@ bool ModelQueue::admit_first() {
     return true;
   }
   running_.splice(running_.end(), waiting_, waiting_.begin());
-  sequence.admitted = Clock::now();
+  sequence.admitted = now_();
   sequence.phase.store(Phase::prefill, std::memory_order_relaxed);
   listener_.admitted(sequence);
   return true;
@@ -194,14 +199,16 @@ void ModelQueue::step() {
   plan();
   allocate_pages();
   if (pieces_.empty()) return drop_ended(running_);
-  const auto start = Clock::now();
+  const auto start = now_();
   try {
     draw(run());
   } catch (const std::exception& e) {
     for (const Piece& piece : pieces_) fail(*piece.sequence, e);
     return drop_ended(running_);
   }
-  adapt(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  const StepReport done = report(std::chrono::duration<double, std::milli>(now_() - start).count());
+  listener_.stepped(done);
+  adapt(done);
   for (const Piece& piece : pieces_) {
     Sequence& s = *piece.sequence;
     cache_.commit(s, piece.rows);
@@ -215,11 +222,19 @@ void ModelQueue::step() {
   drop_ended(running_);
 }
 
+StepReport ModelQueue::report(double step_ms) const {
+  StepReport report{step_ms, static_cast<uint32_t>(pieces_.size())};
+  for (const Piece& piece : pieces_) {
+    (piece.sequence->prefilling() ? report.prefill_rows : report.decode_rows) += piece.rows;
+  }
+  return report;
+}
+
 /// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that
 /// hold up nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
-void ModelQueue::adapt(double step_ms) {
-  uint32_t decodes = 0, prefill = 0;
-  for (const Piece& piece : pieces_) (piece.sequence->prefilling() ? prefill : decodes) += piece.rows;
+void ModelQueue::adapt(const StepReport& report) {
+  const uint32_t decodes = report.decode_rows, prefill = report.prefill_rows;
+  const double step_ms = report.ms;
   if (limits_.step_ms == 0 || prefill == 0) return;
   const uint32_t factor = decodes != 0 ? 1 : kAloneFactor;
   const double wanted_ms = static_cast<double>(limits_.step_ms) * factor;
@@ -243,7 +258,7 @@ void ModelQueue::deliver(const Piece& piece, std::span<Drawn> rows) {
 }
 
 void ModelQueue::deliver_token(Sequence& s, model::Sampled sampled) {
-  const auto now = Clock::now();
+  const auto now = now_();
   if (s.first_token == Clock::time_point{}) s.first_token = now;
   s.last_token = now;
   s.phase.store(Phase::decode, std::memory_order_relaxed);
@@ -267,7 +282,7 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
   if (s.request.score_top != 0) {
     for (Drawn& row : rows) top.push_back(std::move(row.top));
   }
-  const auto now = Clock::now();
+  const auto now = now_();
   if (s.first_token == Clock::time_point{}) s.first_token = now;
   s.last_token = now;
   if (s.request.events.on_score) s.request.events.on_score(first, log_probs, top);
@@ -275,24 +290,24 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
 }
 
 /// `keep`: what it computed is sound.
-void ModelQueue::leave(Sequence& s, bool served, bool keep) noexcept {
+void ModelQueue::leave(Sequence& s, bool keep) noexcept {
   cache_.leave(s, keep);
   publish_pages();
-  listener_.ended(s, served);
+  listener_.ended(s);
 }
 
 void ModelQueue::finish(Sequence& s, Finish finish) noexcept {
-  leave(s, finish == Finish::stop || finish == Finish::length, true);
   s.ended = true;
   s.finish = finish;
-  s.final_stats = s.stats(Clock::now());
+  leave(s, true);
+  s.final_stats = s.stats(now_());
   s.tell_end(nullptr);
 }
 
 void ModelQueue::fail(Sequence& s, const char* why) noexcept {
   if (s.ended) return;
-  leave(s, false, false);
   s.ended = s.failed = true;
+  leave(s, false);
   s.tell_end(why);
 }
 

@@ -13,19 +13,25 @@
 
 namespace ellm::serve {
 
+struct StepReport {
+  double ms = 0;
+  uint32_t sequences = 0, prefill_rows = 0, decode_rows = 0;
+};
+
 class ModelQueue {
  public:
   /// Told when a request leaves the queue for the pages, and when it has ended (before its callback runs).
   struct Listener {
     virtual ~Listener() = default;
     virtual void admitted(const Sequence& sequence) = 0;
-    virtual void ended(const Sequence& sequence, bool served) = 0;
+    virtual void ended(const Sequence& sequence) = 0;
+    virtual void stepped(const StepReport& report) = 0;
     /// Takes over an ended request whose owner had no memory for the last word, and tells it again.
     virtual void untold(SequenceList& from, SequenceList::iterator sequence) = 0;
   };
 
   ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits, const kernels::KernelSet& kernels,
-             runtime::WorkerPool& pool, Listener& listener);
+             runtime::WorkerPool& pool, Engine::Now now, Listener& listener);
   ~ModelQueue();
 
   // Constant after construction, or atomic: any thread.
@@ -46,7 +52,7 @@ class ModelQueue {
   void enqueue(SequenceList& from, SequenceList::iterator sequence) {
     waiting_.splice(waiting_.end(), from, sequence);
   }
-  /// Ends what was cancelled since the last step, then admits from the head of the queue what the pages allow.
+  /// Ends what was cancelled or is past its deadline, then admits from the head of the queue what the pages allow.
   void sweep_and_admit();
   bool has_running() const { return !running_.empty(); }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
@@ -81,11 +87,12 @@ class ModelQueue {
   void deliver(const Piece& piece, std::span<Drawn> rows);
   void deliver_token(Sequence& sequence, model::Sampled sampled);
   void deliver_score(Sequence& sequence, uint32_t first, std::span<Drawn> rows);
-  void adapt(double step_ms);
+  void adapt(const StepReport& report);
+  StepReport report(double step_ms) const;
   void finish(Sequence& sequence, Finish finish) noexcept;
   void fail(Sequence& sequence, const char* why) noexcept;
   void fail(Sequence& sequence, const std::exception& why) noexcept;
-  void leave(Sequence& sequence, bool served, bool keep) noexcept;
+  void leave(Sequence& sequence, bool keep) noexcept;
   void drop_ended(SequenceList& sequences) noexcept;
   void publish_pages() noexcept;
 
@@ -94,6 +101,7 @@ class ModelQueue {
   EngineLimits limits_;
   const kernels::KernelSet& kernels_;
   runtime::WorkerPool& pool_;
+  const Engine::Now now_;
   Listener& listener_;
   const uint32_t total_pages_;
   const bool kv_locked_;

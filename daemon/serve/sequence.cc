@@ -25,7 +25,8 @@ const char* name_of(Phase phase) {
 
 }  // namespace
 
-Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels)
+Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels,
+                   Clock::time_point now)
     : id(number),
       request(std::move(r)),
       sampler(request.sampling, kernels),
@@ -33,7 +34,7 @@ Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, c
       prompt_tokens(static_cast<uint32_t>(tokens.size())),
       limit(limit_tokens),
       name_space(shm::namespace_of_uid(request.uid)),
-      submitted(Clock::now()) {
+      submitted(now) {
   if (!request.score) {
     for (uint32_t token : tokens) sampler.accept_prompt(token);
   }
@@ -100,7 +101,9 @@ RequestRow Sequence::row(Clock::time_point now) const {
           prompt_tokens,
           done.load(std::memory_order_relaxed),
           completion.load(std::memory_order_relaxed),
-          ms_between(submitted, now)};
+          ms_between(submitted, now),
+          request.priority,
+          request.deadline ? std::optional(ms_between(now, *request.deadline)) : std::nullopt};
 }
 
 }  // namespace ellm::serve

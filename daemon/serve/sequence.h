@@ -23,7 +23,8 @@ enum class Phase : uint8_t { queued, prefill, decode };
 // `computed` tokens have their K and V in `pages`; tokens [computed, size) are still to be run. A generated token is
 // run in the step after the one that drew it, so the last token of an answer never is.
 struct Sequence {
-  Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels);
+  Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels,
+           Clock::time_point now);
 
   RequestId id;
   EngineRequest request;
@@ -69,6 +70,7 @@ struct Sequence {
   /// had no memory to hear it is to be told again (`told` stays false).
   void tell_end(const char* why) noexcept;
   RequestStats stats(Clock::time_point now) const;
+  bool past_deadline(Clock::time_point now) const { return request.deadline && *request.deadline <= now; }
   RequestRow row(Clock::time_point now) const;
 };
 

@@ -108,8 +108,9 @@ inline EngineRequest greedy(std::vector<uint32_t> tokens, uint32_t max_tokens, A
 
 /// An engine with the fake model on two workers.
 struct Rig {
-  explicit Rig(Fake fake = {}, EngineLimits limits = small()) : limits(limits), script(fake.script) {
-    engine = std::make_unique<Engine>(*kernels::kernel_set(kernels::Level::scalar), pool, limits);
+  explicit Rig(Fake fake = {}, EngineLimits limits = small(), Engine::Now now = &std::chrono::steady_clock::now)
+      : limits(limits), script(fake.script) {
+    engine = std::make_unique<Engine>(*kernels::kernel_set(kernels::Level::scalar), pool, limits, now);
     engine->add_servable("fake", fake.servable());
     pages = free();
   }
