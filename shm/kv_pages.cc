@@ -257,6 +257,8 @@ void KvPages::seal(PageId page, uint64_t name_space, const PageKey& parent, std:
 
 void KvPages::touch(PageId page, uint64_t last_use) { impl_->record(page).last_use = last_use; }
 
+void KvPages::set_pinned(PageId page, bool pinned) { impl_->record(page).pinned = pinned ? 1 : 0; }
+
 void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
   assert(from != to && tokens <= kPageTokens);
   const PageGeometry& g = impl_->geometry;

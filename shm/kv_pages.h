@@ -58,8 +58,10 @@ class KvPages {
   /// complete, and are never written again.
   void seal(PageId page, uint64_t name_space, const PageKey& parent, std::span<const uint32_t> tokens,
             uint64_t last_use);
-  /// When a sealed page was used last: a count of uses, not a time.
+  /// When a sealed page was used last, in nanoseconds since 1970; of two uses the later one has more.
   void touch(PageId page, uint64_t last_use);
+  /// That a sealed page is not to be given up.
+  void set_pinned(PageId page, bool pinned);
   /// The K and V of the first `tokens` tokens, from one page to another.
   void copy(PageId from, PageId to, uint32_t tokens);
 

@@ -12,7 +12,7 @@
 namespace ellm::shm {
 
 inline constexpr uint64_t kSegmentMagic = 0x3130564b6d6c6c65;   // "ellmKV01" in memory
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kMaxFingerprintBytes = 3072;
 
 /// Who may take a segment over: a process with the same layout version, fingerprint and geometry, nobody else. The magic
@@ -56,12 +56,12 @@ enum class PageState : uint32_t { free = 0, filling = 1, sealed = 2 };
 struct PageRecordData {
   std::atomic<PageState> state;
   uint16_t n_tokens;             // 0 … kPageTokens
-  uint16_t pinned;               // 1: not evicted
+  uint16_t pinned;               // 1: somebody pinned the prefix that ends here; not evicted
   uint64_t name_space;           // below 2^32 a uid's own, above one that the configuration names
   uint64_t key[2];               // XXH3-128 of (parent key, tokens, namespace)
   uint64_t parent_key[2];        // zero at the root
   uint64_t checksum;             // XXH3-64 of the payload
-  uint64_t last_use;             // a count of uses that goes on over takeovers, not a time
+  uint64_t last_use;             // nanoseconds since 1970, one more than the use before where the clock says less
   uint32_t tokens[kPageTokens];
 };
 

@@ -27,12 +27,14 @@ bool PageStore::TextOrder::less(const Text& a, const Text& b) {
 }
 
 bool PageStore::AgeOrder::operator()(const Node& a, const Node& b) const {
+  if (a.owner != b.owner) return a.owner < b.owner;
   const uint64_t use_a = store->kv_.record(store->id_of(a)).last_use, use_b = store->kv_.record(store->id_of(b)).last_use;
   return use_a != use_b ? use_a < use_b : &a < &b;
 }
 
-PageStore::PageStore(KvPages& kv)
+PageStore::PageStore(KvPages& kv, const ShareOptions& options)
     : kv_(kv),
+      shares_(kv.total_pages(), options),
       nodes_(kv.total_pages()),
       by_text_(TextOrder{this}),
       by_age_(AgeOrder{this}),
@@ -45,71 +47,12 @@ PageStore::~PageStore() {
   by_text_.clear();
 }
 
-/// From the root on, children before theirs. Ages are numbered anew: what a damaged record says must not stop the clock.
-void PageStore::recover() {
-  std::vector<PageId> pages, reached;
-  for (PageId page = 0; page < kv_.total_pages(); ++page) {
-    if (kv_.record(page).state.load(std::memory_order_acquire) == PageState::sealed) pages.push_back(page);
-  }
-  const auto parent_key = [this](PageId page) {
-    const PageRecordData& record = kv_.record(page);
-    return PageKey{record.parent_key[0], record.parent_key[1]};
-  };
-  std::ranges::sort(pages, {}, parent_key);
-  const auto reach_children = [&](PageId parent) {
-    for (const PageId page : std::ranges::equal_range(pages, key(parent), {}, parent_key)) {
-      if (parent != kNoPage && (kv_.record(parent).n_tokens != kPageTokens ||
-                                kv_.record(parent).name_space != kv_.record(page).name_space))
-        continue;
-      if (link(page, parent)) reached.push_back(page);
-    }
-  };
-  reach_children(kNoPage);
-  for (size_t i = 0; i < reached.size(); ++i) reach_children(reached[i]);
-  for (const PageId page : pages) {
-    if (!nodes_[page].by_text.is_linked()) kv_.release(page);
-  }
-  std::ranges::sort(reached, {}, [this](PageId page) { return kv_.record(page).last_use; });
-  for (const PageId page : reached) {
-    nodes_[page].checked = false;
-    kv_.touch(page, ++clock_);
-  }
-  for (const PageId page : reached) update_age(nodes_[page]);
-}
-
 /// A sealed page becomes a child of `parent`. False: that has one with these tokens.
 bool PageStore::link(PageId page, PageId parent) {
   nodes_[page].parent = parent;
   if (!by_text_.insert(nodes_[page]).second) return false;
   if (parent != kNoPage) ++nodes_[parent].children;
   return true;
-}
-
-/// False: the page was damaged, and is free with all behind it.
-bool PageStore::check(PageId page) {
-  Node& node = nodes_[page];
-  if (!node.checked && !kv_.intact(page)) {
-    drop_branch(page);
-    return false;
-  }
-  node.checked = true;
-  return true;
-}
-
-/// A damaged page and all behind it; none of them is in use, since none was checked.
-void PageStore::drop_branch(PageId page) {
-  PageId leaf = page;
-  for (;;) {
-    if (nodes_[leaf].children != 0) {   // the first of them
-      leaf = id_of(*by_text_.lower_bound(Text{leaf, 0, {}}, TextOrder{this}));
-      continue;
-    }
-    const PageId parent = nodes_[leaf].parent;
-    drop(leaf);
-    ++damaged_;
-    if (leaf == page) return;
-    leaf = parent;
-  }
 }
 
 PageStore::Text PageStore::text_of(const Node& node) const {
@@ -145,59 +88,168 @@ PageStore::Hit PageStore::look_up(PageId parent, uint64_t name_space, std::span<
   return best;
 }
 
-/// Puts a page among those that may be given up, or takes it out. last_use must not change while it is there.
-void PageStore::update_age(Node& node) {
-  const bool may_go = node.by_text.is_linked() && node.uses == 0 && node.children == 0;
-  if (may_go == node.by_age.is_linked()) return;
-  if (may_go)
-    by_age_.insert(node);
-  else
-    by_age_.erase(by_age_.iterator_to(node));
+uint64_t PageStore::next_use() { return last_use_ = std::max(last_use_ + 1, shares_.now()); }
+
+// ---- who has it ----------------------------------------------------------------------------------------------------------
+
+/// A page that is free no more.
+void PageStore::own(PageId page, PageShares::Account& account) {
+  nodes_[page].owner = shares_.number(account);
+  shares_.change(account, [](auto& a) { ++a.pages; });
+}
+
+/// The same backwards: a page that nobody holds becomes free.
+void PageStore::give_back(PageId page) {
+  shares_.change(owner(page), [](auto& a) { --a.pages; });
+  kv_.release(page);
+}
+
+/// Puts a page among those that are held or those that may be given up, after any other change of it. last_use must not
+/// change while it is among the latter.
+void PageStore::update(Node& node) {
+  const bool held = node.uses != 0 || node.pins != 0;
+  const bool may_go = node.by_text.is_linked() && !held && node.children == 0;
+  const bool could_go = node.by_age.is_linked();
+  if (held == node.held && may_go == could_go) return;
+  held_ += uint32_t{held} - uint32_t{node.held};
+  shares_.change(shares_.at(node.owner), [&](auto& account) {
+    account.held += uint32_t{held} - uint32_t{node.held};
+    account.may_go += uint32_t{may_go} - uint32_t{could_go};
+  });
+  node.held = held;
+  if (may_go && !could_go) by_age_.insert(node);
+  if (!may_go && could_go) by_age_.erase(by_age_.iterator_to(node));
 }
 
 void PageStore::acquire(PageId page) {
   Node& node = nodes_[page];
   assert(node.by_text.is_linked());
   if (node.uses++ == 0) ++used_;
-  update_age(node);
-  kv_.touch(page, ++clock_);
+  update(node);
+  kv_.touch(page, next_use());
 }
 
 void PageStore::release(PageId page) {
   Node& node = nodes_[page];
   assert(node.uses != 0);
   const bool sealed = node.by_text.is_linked();
-  if (sealed) kv_.touch(page, ++clock_);
+  if (sealed) kv_.touch(page, next_use());
   if (--node.uses != 0) return;
   --used_;
-  if (sealed)
-    update_age(node);
-  else
-    kv_.release(page);
+  update(node);
+  if (!sealed) give_back(page);
 }
 
-/// A cached page without children becomes free.
+// ---- what is set aside ---------------------------------------------------------------------------------------------------
+
+bool PageStore::may_reserve(uint64_t name_space, uint32_t need) {
+  const auto& account = shares_.enter(name_space);
+  return uint64_t{held_} + reserved_ + need <= total_pages() && shares_.may_take(account, need);
+}
+
+void PageStore::begin_sequence(uint64_t name_space, uint32_t reserved) {
+  reserved_ += reserved;
+  shares_.change(shares_.open(name_space), [&](auto& account) {
+    account.reserved += reserved;
+    ++account.sequences;
+  });
+}
+
+void PageStore::take_reserved(uint64_t name_space, uint32_t pages) {
+  reserved_ -= pages;
+  shares_.open(name_space).reserved -= pages;   // which places no account elsewhere
+}
+
+void PageStore::end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed) {
+  reserved_ -= reserved;
+  shares_.change(shares_.enter(name_space), [&](auto& account) {
+    account.reserved -= reserved;
+    --account.sequences;
+    account.cached_tokens += cached;
+    account.computed_tokens += computed;
+  });
+}
+
+// ---- pins ------------------------------------------------------------------------------------------------------------------
+
+bool PageStore::is_pinned(PageId page) const { return kv_.record(page).pinned != 0; }
+
+/// The page's own pin, and what it means for the pages before it.
+void PageStore::set_pin(PageId page, bool pinned) {
+  kv_.set_pinned(page, pinned);
+  for (; page != kNoPage; page = nodes_[page].parent) {
+    Node& node = nodes_[page];
+    node.pins += pinned ? 1 : ~0u;
+    if (node.pins != (pinned ? 1u : 0u)) return;   // another pin holds it, and with it those before it
+    pinned_ += pinned ? 1 : ~0u;
+    shares_.at(node.owner).pinned += pinned ? 1 : ~0u;
+    update(node);
+  }
+}
+
+PageStore::Pin PageStore::pin(PageId page) {
+  const auto& account = shares_.enter(owner(page).name_space);
+  return pin(page, uint64_t{shares_.share(account)} * limits().pinned_percent / 100);
+}
+
+/// `most`: pages that its namespace may pin.
+PageStore::Pin PageStore::pin(PageId page, uint64_t most) {
+  assert(nodes_[page].by_text.is_linked());
+  if (is_pinned(page)) return Pin::done;
+  uint32_t more = 0, to_hold = 0;   // pages before it, and itself, that no pin holds; that nothing holds
+  for (PageId at = page; at != kNoPage && nodes_[at].pins == 0; at = nodes_[at].parent) {
+    ++more;
+    to_hold += nodes_[at].held ? 0 : 1;
+  }
+  if (uint64_t{pinned_} + more > limits().most_pinned) return Pin::beyond_all;
+  if (uint64_t{owner(page).pinned} + more > most) return Pin::beyond_share;
+  if (uint64_t{held_} + reserved_ + to_hold > total_pages()) return Pin::no_room_now;
+  set_pin(page, true);
+  return Pin::done;
+}
+
+void PageStore::unpin(PageId page) {
+  if (is_pinned(page)) set_pin(page, false);
+}
+
+// ---- pages come and go -----------------------------------------------------------------------------------------------------
+
+/// A page without children that nobody uses becomes free.
 void PageStore::drop(PageId page) {
   Node& node = nodes_[page];
   assert(node.uses == 0 && node.children == 0);
-  if (node.by_age.is_linked()) by_age_.erase(by_age_.iterator_to(node));
+  unpin(page);
   by_text_.erase(by_text_.iterator_to(node));
+  update(node);
   if (node.parent != kNoPage) {
     --nodes_[node.parent].children;
-    update_age(nodes_[node.parent]);
+    update(nodes_[node.parent]);
   }
-  kv_.release(page);
+  give_back(page);
 }
 
 bool PageStore::evict_one() {
-  if (by_age_.empty()) return false;
-  const PageId page = id_of(*by_age_.begin());
+  auto* giver = shares_.giver();
+  if (giver == nullptr) return false;
+  const PageId page = id_of(*by_age_.lower_bound(shares_.number(*giver), AgeOrder{this}));
   const uint64_t gone = key(page).low;
   Bucket& bucket = evicted_[gone & (evicted_.size() - 1)];
   std::copy_backward(bucket.begin(), bucket.end() - 1, bucket.end());
   bucket[0] = gone;
+  ++giver->evicted_pages;
   drop(page);
   return true;
+}
+
+uint32_t PageStore::flush(uint64_t name_space, bool pinned) {
+  const auto* account = shares_.find(name_space);
+  if (account == nullptr) return 0;
+  const uint32_t before = free_pages(), owner = shares_.number(*account);
+  for (PageId page = 0; pinned && page < total_pages(); ++page) {
+    if (nodes_[page].owner == owner && nodes_[page].by_text.is_linked()) unpin(page);
+  }
+  while (account->may_go != 0) drop(id_of(*by_age_.lower_bound(owner, AgeOrder{this})));
+  return free_pages() - before;
 }
 
 bool PageStore::was_evicted(const PageKey& key) const {
@@ -205,19 +257,24 @@ bool PageStore::was_evicted(const PageKey& key) const {
   return std::find(bucket.begin(), bucket.end(), key.low) != bucket.end();
 }
 
-std::optional<PageId> PageStore::allocate() {
+std::optional<PageId> PageStore::allocate(uint64_t name_space) {
+  auto& account = shares_.open(name_space);
+  shares_.change(account, [](auto& a) { ++a.pages; });   // that makes room for it counts as having it
   auto page = kv_.allocate();
   if (!page && evict_one()) page = kv_.allocate();   // has memory: it was used
+  shares_.change(account, [](auto& a) { --a.pages; });
   if (!page) return std::nullopt;
   nodes_[*page].parent = kNoPage;
   nodes_[*page].uses = 1;
   ++used_;
+  own(*page, account);
+  update(nodes_[*page]);
   return page;
 }
 
 PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) {
   Node& node = nodes_[page];
-  assert(node.uses == 1 && !node.by_text.is_linked());
+  assert(node.uses == 1 && !node.by_text.is_linked() && owner(page).name_space == name_space);
   assert(parent == kNoPage || (in_use(parent) && kv_.record(parent).n_tokens == kPageTokens));
   const Hit like = find(parent, name_space, tokens);
   if (like.tokens == tokens.size()) {
@@ -225,10 +282,14 @@ PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::spa
     release(page);
     return like.page;
   }
-  if (like.page != kNoPage && like.tokens == kv_.record(like.page).n_tokens && !in_use(like.page)) drop(like.page);
-  kv_.seal(page, name_space, key(parent), tokens, ++clock_);
+  const bool replaces = like.page != kNoPage && like.tokens == kv_.record(like.page).n_tokens && !in_use(like.page);
+  kv_.seal(page, name_space, key(parent), tokens, next_use());
   node.checked = true;
   link(page, parent);
+  if (replaces) {
+    if (is_pinned(like.page)) set_pin(page, true);   // it holds what was pinned
+    drop(like.page);
+  }
   return page;
 }
 

@@ -6,7 +6,8 @@
 // tokens, none of them the beginning of another. Every page of the segment is one of
 //   free     no tokens
 //   in use   by at least one sequence: being filled, or sealed and shared. With a page all pages before it are in use.
-//   cached   sealed and used by nobody. The one used least recently among those without children goes first.
+//   cached   sealed and used by nobody. Of whose namespace one goes first, page_shares.h says; of his the one used least
+//            recently among those without children. Pinned ones stay, and with them all pages before them.
 // so free_pages() + used_pages() + cached_pages() = total_pages(), always.
 #pragma once
 #include <array>
@@ -17,13 +18,14 @@
 #include <vector>
 
 #include "shm/kv_pages.h"
+#include "shm/page_shares.h"
 
 namespace ellm::shm {
 
 class PageStore {
  public:
   /// Takes over the sealed pages of a segment whose chain of parents reaches the root, and frees the others.
-  explicit PageStore(KvPages& kv);
+  explicit PageStore(KvPages& kv, const ShareOptions& options = {});
   ~PageStore();
 
   uint32_t total_pages() const { return kv_.total_pages(); }
@@ -43,18 +45,52 @@ class PageStore {
   uint32_t damaged_pages() const { return damaged_; }
 
   bool in_use(PageId page) const { return nodes_[page].uses != 0; }
+  /// In use or pinned: not to be had.
+  bool is_held(PageId page) const { return nodes_[page].held; }
   /// One more user of a sealed page whose parent is in use.
   void acquire(PageId page);
   /// One user fewer. With the last one a page that is not sealed becomes free.
   void release(PageId page);
 
+  /// Sets pages aside for a sequence of a namespace, which allocates or acquires them later: `need`, of pages that are not
+  /// held now. False, and nothing changed, where that many are not to be had, or not for this namespace now. A page that
+  /// is set aside is always to be had. `need` is what a sequence asks for, of a namespace that is using the cache now.
+  bool may_reserve(uint64_t name_space, uint32_t need);
+  void begin_sequence(uint64_t name_space, uint32_t reserved);
+  void take_reserved(uint64_t name_space, uint32_t pages);   // they are held now, or not wanted any more
+  /// `cached` of its prompt's tokens were found, `computed` were not.
+  void end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed);
+
   /// A page to fill, in use by the caller. Gives up a cached page where none is free, or where there is no memory for it.
   /// Absent when that does not help.
-  std::optional<PageId> allocate();
+  std::optional<PageId> allocate(uint64_t name_space);
   void copy(PageId from, PageId to, uint32_t tokens) { kv_.copy(from, to, tokens); }
   /// Seals a page that the caller alone uses. Where there is a page that holds these tokens already, the caller uses that
   /// one from now on and its own is free. Returns the page that the caller uses.
   PageId seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens);
+
+  /// Pins the prefix that ends with a sealed page.
+  enum class Pin : uint8_t {
+    done,
+    beyond_all,     // more than all together may pin
+    beyond_share,   // more than its namespace may pin
+    no_room_now     // requests that run have set aside what would be held
+  };
+  Pin pin(PageId page);
+  void unpin(PageId page);
+  bool is_pinned(PageId page) const;   // by a pin of its own
+  uint32_t pinned_pages() const { return pinned_; }
+  const ShareOptions& limits() const { return shares_.options(); }
+
+  /// Gives up a namespace's pages that nobody uses; those that are pinned only if `pinned` says so. Returns how many.
+  uint32_t flush(uint64_t name_space, bool pinned);
+
+  // What there is. The page of a `Leaf` ends a prefix that no stored text continues.
+  bool is_leaf(PageId page) const { return nodes_[page].by_text.is_linked() && nodes_[page].children == 0; }
+  PageId parent(PageId page) const { return nodes_[page].parent; }
+  const PageRecordData& record(PageId page) const { return kv_.record(page); }
+  const PageShares& shares() const { return shares_; }
+  uint64_t page_bytes() const { return kv_.geometry().page_bytes(); }
 
   PageKey key(PageId page) const;   // of a sealed page; the root's for kNoPage
   /// Whether a page with this key was given up, as far as is remembered.
@@ -65,7 +101,10 @@ class PageStore {
   struct Node {
     PageId parent = kNoPage;
     uint32_t uses = 0, children = 0;
-    bool checked = true;   // its payload is what was sealed
+    uint32_t pins = 0;      // its own, and one for each child with pins
+    uint32_t owner = 0;     // PageShares::number
+    bool checked = true;    // its payload is what was sealed
+    bool held = false;
     Hook by_text, by_age;
   };
   struct Text {   // a place in a text
@@ -80,9 +119,10 @@ class PageStore {
     bool operator()(const Text& a, const Node& b) const { return less(a, store->text_of(b)); }
     static bool less(const Text& a, const Text& b);
   };
-  struct AgeOrder {
+  struct AgeOrder {   // by owner, then the least recently used
     const PageStore* store;
     bool operator()(const Node& a, const Node& b) const;
+    bool operator()(const Node& a, uint32_t owner) const { return a.owner < owner; }
   };
   template <Hook Node::*hook, class Order>
   using Set = boost::intrusive::set<Node, boost::intrusive::member_hook<Node, Hook, hook>,
@@ -90,7 +130,14 @@ class PageStore {
 
   PageId id_of(const Node& node) const { return static_cast<PageId>(&node - nodes_.data()); }
   Text text_of(const Node& node) const;
-  void update_age(Node& node);
+  uint64_t next_use();
+  PageShares::Account& owner(PageId page) { return shares_.at(nodes_[page].owner); }
+  void own(PageId page, PageShares::Account& account);
+  void give_back(PageId page);
+  void update(Node& node);
+  void drop_shorter_siblings();
+  Pin pin(PageId page, uint64_t most);
+  void set_pin(PageId page, bool pinned);
   void recover();
   bool link(PageId page, PageId parent);
   Hit look_up(PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) const;
@@ -100,8 +147,9 @@ class PageStore {
   bool evict_one();
 
   KvPages& kv_;
-  uint32_t used_ = 0, damaged_ = 0;
-  uint64_t clock_ = 0;               // of uses
+  PageShares shares_;
+  uint32_t used_ = 0, held_ = 0, pinned_ = 0, reserved_ = 0, damaged_ = 0;
+  uint64_t last_use_ = 0;            // the latest
   std::vector<Node> nodes_;          // by page
   Set<&Node::by_text, TextOrder> by_text_;   // the sealed pages
   Set<&Node::by_age, AgeOrder> by_age_;      // those that may be given up

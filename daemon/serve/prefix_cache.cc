@@ -33,18 +33,17 @@ void share(Sequence& s, uint32_t tokens) {
 
 bool PrefixCache::admit(Sequence& s) {
   const uint32_t wanted = pages_for(s.kv_tokens());
-  uint32_t shared = 0, revived = 0;   // pages to share; of these, the ones that nobody uses yet
+  uint32_t shared = 0, revived = 0;   // pages to share; of these, the ones that nothing holds yet
   PageId page = kNoPage;
   for (; !s.request.score && (shared + 1) * kPageTokens < s.prompt_tokens; ++shared) {
     const auto hit = store_.find(page, s.name_space, page_tokens(s, shared));
     if (hit.tokens != kPageTokens) break;
     page = hit.page;
-    if (!store_.in_use(page)) ++revived;
+    if (!store_.is_held(page)) ++revived;
   }
-  const uint64_t sum = uint64_t{store_.used_pages()} + revived + reserved_ + (wanted - shared);
-  if (sum > store_.total_pages()) return false;
+  if (!store_.may_reserve(s.name_space, revived + wanted - shared)) return false;
   s.pages.reserve(wanted);
-  reserved_ += wanted;
+  store_.begin_sequence(s.name_space, wanted);
   s.wanted_pages = wanted;
   if (!s.request.score) share_stored(s);
   look_ahead(s);
@@ -60,7 +59,7 @@ void PrefixCache::share_stored(Sequence& s) {
     store_.acquire(hit.page);
     s.pages.push_back(hit.page);
     ++s.sealed_pages;
-    --reserved_;
+    store_.take_reserved(s.name_space, 1);
     share(s, kPageTokens);
   }
 }
@@ -127,10 +126,10 @@ void PrefixCache::copy_stored(Sequence& s) {
   const uint32_t tokens = std::min(hit.tokens, may_share(s));
   if (tokens == 0) return;
   store_.acquire(hit.page);   // it must not be given up for its copy
-  if (const auto page = store_.allocate()) {
+  if (const auto page = store_.allocate(s.name_space)) {
     store_.copy(hit.page, *page, tokens);
     s.pages.push_back(*page);
-    --reserved_;
+    store_.take_reserved(s.name_space, 1);
     share(s, tokens);
   } else {
     s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
@@ -140,10 +139,10 @@ void PrefixCache::copy_stored(Sequence& s) {
 
 bool PrefixCache::make_room(Sequence& s, uint32_t rows) noexcept {
   while (s.pages.size() < pages_for(s.computed + rows)) {
-    const auto page = store_.allocate();
+    const auto page = store_.allocate(s.name_space);
     if (!page) return false;
     s.pages.push_back(*page);
-    --reserved_;
+    store_.take_reserved(s.name_space, 1);
   }
   return true;
 }
@@ -159,7 +158,11 @@ void PrefixCache::commit(Sequence& s, uint32_t rows) noexcept {
 }
 
 void PrefixCache::leave(Sequence& s, bool keep) noexcept {
-  reserved_ -= s.wanted_pages - static_cast<uint32_t>(s.pages.size());
+  if (s.wanted_pages != 0) {
+    const uint32_t prompt = std::min(s.computed, s.prompt_tokens);
+    store_.end_sequence(s.name_space, s.wanted_pages - static_cast<uint32_t>(s.pages.size()), s.cached_tokens,
+                        prompt - s.cached_tokens);
+  }
   s.wanted_pages = 0;
   const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
   if (keep && rest != 0)

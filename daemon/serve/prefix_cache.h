@@ -16,7 +16,7 @@ namespace ellm::serve {
 
 class PrefixCache {
  public:
-  explicit PrefixCache(shm::KvPages& kv) : store_(kv) {}
+  explicit PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares = {}) : store_(kv, shares) {}
 
   /// Shares the stored beginning of the prompt and reserves the pages for the rest. False: no room now. Throws
   /// std::bad_alloc, as nothing else here does, and has changed nothing then.
@@ -40,7 +40,6 @@ class PrefixCache {
   void look_ahead(Sequence& s);
 
   shm::PageStore store_;
-  uint32_t reserved_ = 0;   // pages that running sequences may still take
 };
 
 }  // namespace ellm::serve

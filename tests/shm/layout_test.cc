@@ -13,7 +13,7 @@ using namespace ellm::shm;
 namespace {
 
 TEST(SegmentLayout, Version) {
-  EXPECT_EQ(kLayoutVersion, 1u);
+  EXPECT_EQ(kLayoutVersion, 2u);
   EXPECT_EQ(std::memcmp(&kSegmentMagic, "ellmKV01", 8), 0);
   EXPECT_EQ(kPageTokens, 32u);
   EXPECT_EQ(static_cast<int>(KvType::f16), 0);

@@ -34,7 +34,7 @@ Tokens counting(uint32_t n, uint32_t first = 1) {
 std::vector<PageId> hold(PageStore& store, const Tokens& text, uint64_t name_space = 0) {
   std::vector<PageId> pages;
   for (size_t at = 0; at < text.size(); at += kPageTokens) {
-    const auto page = store.allocate();
+    const auto page = store.allocate(name_space);
     if (!page) break;
     const auto rest = std::span(text).subspan(at);
     pages.push_back(store.seal(*page, pages.empty() ? kNoPage : pages.back(), name_space,
@@ -129,7 +129,7 @@ TEST(PageStore, WhatIsInUseStays) {
   EXPECT_EQ(store.used_pages(), 3u);
   const auto more = hold(store, counting(64, 9000));
   EXPECT_EQ(store.cached_pages() + store.free_pages(), 0u);
-  EXPECT_FALSE(store.allocate());
+  EXPECT_FALSE(store.allocate(0));
   let_go(store, more);
   let_go(store, held);
 }

@@ -61,7 +61,7 @@ bool is_filled(KvPages& kv, PageId page, const Tokens& text) {
 void put(KvPages& kv, PageStore& store, const Tokens& text, uint64_t name_space = 0) {
   std::vector<PageId> pages;
   for (size_t at = 0; at < text.size(); at += kPageTokens) {
-    const auto page = store.allocate();
+    const auto page = store.allocate(name_space);
     ASSERT_TRUE(page);
     const size_t end = std::min<size_t>(text.size(), at + kPageTokens);
     fill(kv, *page, {text.begin(), text.begin() + static_cast<long>(end)});
@@ -104,7 +104,7 @@ TEST_F(Survival, SealedPagesStayFillingOnesGo) {
     PageStore store(*kv);
     put(*kv, store, counting(80));
     put(*kv, store, counting(40, 500), 7);
-    ASSERT_TRUE(store.allocate());   // being filled
+    ASSERT_TRUE(store.allocate(0));   // being filled
   }
   auto kv = KvPages::create(options_);
   EXPECT_TRUE(kv->taken_over());
