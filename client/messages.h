@@ -302,8 +302,9 @@ struct StatusReply {
   std::vector<std::string> warnings;
   uint64_t cached_tokens = 0;                               // of prompt_tokens
   bool admin = false;                                       // the caller may load, unload, add and remove models
+  std::string stats_page;                                   // the path of client/stats_page.h's file, or empty
   ELLM_MESSAGE("status_reply", 38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
-               prompt_tokens, completion_tokens, warnings, cached_tokens, admin)
+               prompt_tokens, completion_tokens, warnings, cached_tokens, admin, stats_page)
 };
 
 struct ModelsReply {

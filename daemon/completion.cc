@@ -322,6 +322,8 @@ void Completion::finish(serve::Finish how, const serve::RequestStats& stats) {
     if (take_text(decoder_->finish(), rest.text)) rest.text += stops_.finish();
     if (!rest.text.empty()) send(rest);
   }
+  if (running_)
+    services_.metrics.request_ended(model_name_, request_.kind, stopped_ ? FinishReason::stop : reason_of(how), stats);
   last(done_message(stopped_ ? FinishReason::stop : reason_of(how), stats));
 }
 

@@ -46,6 +46,9 @@ struct Config {
     Bytes memory;
     std::string keep = "auto";
   } kv;
+  struct Metrics {
+    std::string socket;
+  } metrics;
   struct Memory {
     std::string lock = "try", policy = "local";
   } memory;
@@ -91,6 +94,9 @@ struct Config {
     v("kv.keep", self.kv.keep, Rule{.one_of = "auto | off"},
       "Whether cached prefixes outlive the daemon. auto: under systemd in its file-descriptor store, over restarts and\n"
       "crashes; without it in /dev/shm, until `ellm cache drop`. off: they end with it.");
+    v("metrics.socket", self.metrics.socket, Rule{},
+      "Where Prometheus' metrics are served, by HTTP on a Unix socket. Empty: nowhere, unless systemd passes in a socket\n"
+      "named metrics (ellmd-metrics.socket), which may be a TCP one.");
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
     v("memory.policy", self.memory.policy,

@@ -149,6 +149,7 @@ void Conversation::send(const client::Message& message) {
 }
 
 void Conversation::finish(uint32_t id, const client::Message& message) {
+  if (const auto* failure = std::get_if<client::Error>(&message)) services_.metrics.error(failure->code);
   if (closed_) return;
   finish_frame(id, frame_of(id, [&] { return message; }));
 }
@@ -164,6 +165,7 @@ void Conversation::finish_frame(uint32_t id, std::string frame) {
 }
 
 void Conversation::error(uint32_t id, ErrorCode code, const std::string& message, uint32_t retry_after_ms) {
+  services_.metrics.error(code);
   send(client::Error{id, code, message, retry_after_ms});
 }
 
@@ -329,6 +331,7 @@ void Conversation::on(client::Status&& request) {
   reply.completion_tokens = counters.completion_tokens;
   reply.warnings = services_.registry.warnings();
   reply.admin = peer_.admin;
+  reply.stats_page = services_.stats_page.path();
   send(reply);
 }
 

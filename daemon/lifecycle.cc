@@ -11,6 +11,7 @@ namespace ellm::daemon {
 namespace {
 
 constexpr uint32_t kFlushMs = 3000;       // for cancelled requests to answer and clients to read
+constexpr uint32_t kStatsMs = 100;        // between two states of the stats page
 constexpr double kStuckStepMs = 300'000;  // a step that takes this long never ends
 
 }  // namespace
@@ -30,6 +31,7 @@ void Lifecycle::begin() {
   if (const uint32_t period = watchdog_ms(); period != 0) {
     services_.loop.every(period, [this] { still_alive(); });
   }
+  services_.loop.every(kStatsMs, [this] { services_.stats_page.write(totals_of(services_)); });
   server_.start();
   log(Priority::notice, "listening on " + listener_.path());
   notify_ready("listening on " + listener_.path());

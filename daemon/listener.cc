@@ -111,6 +111,15 @@ Listener Listener::open(const std::string& path, const std::vector<int>& passed)
   return listener;
 }
 
+std::optional<Listener> Listener::open_metrics(const std::string& path, const std::vector<int>& passed) {
+  if (passed.empty()) return path.empty() ? std::nullopt : std::optional(bind(path));
+  Listener listener;
+  listener.fd_ = passed.front();
+  if (passed.size() > 1 || ::sd_is_socket(listener.fd_, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
+    throw ListenError("systemd passed in something other than one listening stream socket for metrics");
+  return listener;
+}
+
 Listener Listener::bind(const std::string& path) {
   const sockaddr_un address = address_of(path);
   make_parent(path);

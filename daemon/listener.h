@@ -1,6 +1,7 @@
 // The socket that clients connect to: made here, or passed in by systemd. A socket file that nobody listens on is
 // replaced, a live one is an error. One owner.
 #pragma once
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ class Listener {
  public:
   /// The socket that systemd passed in, else `path`. Throws ListenError.
   static Listener open(const std::string& path, const std::vector<int>& passed);
+  /// The socket for metrics that systemd passed in, TCP too; else `path`; absent where both are empty. Throws ListenError.
+  static std::optional<Listener> open_metrics(const std::string& path, const std::vector<int>& passed);
   Listener(Listener&& other) noexcept;
   Listener& operator=(Listener&&) = delete;
   /// Stops listening and removes the socket file, if it was made here.

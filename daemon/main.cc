@@ -3,11 +3,13 @@
 
 #include <csignal>
 #include <iostream>
+#include <optional>
 #include <system_error>
 
 #include "daemon/lifecycle.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/metrics_server.h"
 #include "daemon/model/forward.h"
 #include "daemon/notify.h"
 #include "daemon/options.h"
@@ -52,19 +54,27 @@ int serve(const Options& options) {
                             (options.config_file.empty() ? "" : ", configuration " + options.config_file));
 
   PassedDescriptors passed = passed_descriptors();
-  Listener listener = Listener::open(listen_path(config.socket), passed.sockets);  // first: before a long load for nothing
+  // First: before a long load for nothing.
+  Listener listener = Listener::open(listen_path(config.socket), passed.sockets);
+  const std::optional<Listener> metrics_listener = Listener::open_metrics(config.metrics.socket, passed.metrics);
   Loop loop;
   runtime::WorkerPool workers(topology, threads);
   serve::Engine engine(kernels, workers, engine_limits(config.limits));
   PreparePool pool(kPrepareThreads);
   Registry registry(config, threads, engine, pool, loop, std::move(passed.stored));
   Accounts accounts;
-  Services services{config, loop, engine, pool, registry, accounts, kernels.name, runtime::detect_cpu().model, threads};
+  Metrics metrics;
+  StatsPage stats_page(stats_page_path(listener.path()));
+  if (!stats_page.fault().empty()) log(Priority::warning, "no stats page: " + stats_page.fault());
+  Services services{config,  loop,       engine,       pool,         registry, accounts,
+                    metrics, stats_page, kernels.name, runtime::detect_cpu().model, threads};
   for (const std::string& model : config.models) {
     notify_patience(kLoadSeconds);
     notify_status("loading " + model);
     registry.load_now(model);
   }
+  std::optional<MetricsServer> metrics_server;
+  if (metrics_listener) metrics_server.emplace(loop, metrics_listener->fd(), [&] { return metrics.text(services); });
   Server server(services, listener, admin_gid);
   Lifecycle lifecycle(services, server, listener);
   lifecycle.begin();

@@ -19,6 +19,7 @@ bool run_by_systemd();
 /// The descriptors that systemd passed in, those of its file-descriptor store apart from sockets. To be called once.
 struct PassedDescriptors {
   std::vector<int> sockets;
+  std::vector<int> metrics;           // sockets whose unit says FileDescriptorName=metrics
   std::map<std::string, int> stored;  // those named like our segments
 };
 PassedDescriptors passed_descriptors();

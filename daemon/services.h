@@ -7,9 +7,11 @@
 #include "daemon/accounts.h"
 #include "daemon/config.h"
 #include "daemon/loop.h"
+#include "daemon/metrics.h"
 #include "daemon/prepare_pool.h"
 #include "daemon/registry.h"
 #include "daemon/serve/engine.h"
+#include "daemon/stats_page.h"
 
 namespace ellm::daemon {
 
@@ -20,6 +22,8 @@ struct Services {
   PreparePool& pool;
   Registry& registry;
   Accounts& accounts;
+  Metrics& metrics;
+  StatsPage& stats_page;
 
   // Constant facts, for `status`.
   std::string kernels, cpu;

@@ -25,6 +25,7 @@ int unload_command(Invocation& invocation);
 int rm_command(Invocation& invocation);
 int ps_command(Invocation& invocation);
 int status_command(Invocation& invocation);
+int top_command(Invocation& invocation);
 int tokenize_command(Invocation& invocation);
 int detokenize_command(Invocation& invocation);
 int template_command(Invocation& invocation);

@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
     {"unload", unload_command, "give a model's memory back"},
     {"rm", rm_command, "remove a model"},
     {"ps", ps_command, "list loaded models and running requests"},
+    {"top", top_command, "watch who runs what, and how fast"},
     {"status", status_command, "how the daemon is doing"},
     {"tokenize", tokenize_command, "text to token ids"},
     {"detokenize", detokenize_command, "token ids to text"},
