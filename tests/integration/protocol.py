@@ -13,7 +13,7 @@ LIST, LOAD, UNLOAD = 1, 2, 3
 MODEL_FIELDS = ("name path architecture size_label weight_types tokenizer parameters file_bytes resident_bytes context "
                 "loaded locked chat kv_type kv_pages kv_pages_free kv_pages_cached").split()
 STATUS_FIELDS = ("id version kernels cpu threads pid uptime_s models requests running queued connections served "
-                 "prompt_tokens completion_tokens warnings cached_tokens").split()
+                 "prompt_tokens completion_tokens warnings cached_tokens admin stats_page").split()
 USAGE_FIELDS = "prompt_tokens cached_tokens completion_tokens drafted_tokens accepted_tokens recomputed".split()
 RECOMPUTED_FIELDS = "new last_token logits_needed evicted namespace fingerprint retokenised unsealed".split()
 REQUEST_FIELDS = "request uid pid model kind state prompt_tokens done_tokens completion_tokens age_ms".split()
