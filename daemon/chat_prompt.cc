@@ -121,10 +121,12 @@ std::string new_mark(const json::object& variables) {
   }
 }
 
-/// In linear time, whatever the texts.
-size_t find_from(std::string_view text, size_t from, std::string_view wanted) {
-  const void* found = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
-  return found == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+/// In linear time, whatever the texts; `work` grows by the bytes that were looked through.
+size_t find_from(std::string_view text, size_t from, std::string_view wanted, size_t& work) {
+  const void* at = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  const size_t found = at == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(at) - text.data());
+  work += std::min(found, text.size()) - from;
+  return found;
 }
 
 /// A tokenizer may put a space in front of a text, or normalise it. Beside the model's own ids neither is wanted: such
@@ -185,13 +187,15 @@ uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string
 }  // namespace
 
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          const Mark& mark, std::span<const std::string> texts) {
+                                          const Mark& mark, std::span<const std::string> texts, size_t* searched) {
+  size_t ignored = 0;
+  size_t& work = searched == nullptr ? ignored : *searched;
   std::vector<std::optional<size_t>> places(texts.size());
   // The surroundings: what stands before each mark, and after the last one.
   std::vector<std::pair<size_t, std::string_view>> before;  // mark number, text in front of it
   size_t at = 0;
   for (;;) {
-    const size_t found = find_from(marked, at, mark.begin);
+    const size_t found = find_from(marked, at, mark.begin, work);
     if (found == std::string::npos) break;
     const char* const end = marked.data() + marked.size();
     size_t number = 0;
@@ -210,7 +214,7 @@ std::vector<std::optional<size_t>> locate(const std::string& rendered, const std
   bool lost = false;  // the last place held another text
   for (const auto& [number, text] : before) {
     if (lost) {
-      here = text.empty() ? std::string::npos : find_from(rendered, here, text);
+      here = text.empty() ? std::string::npos : find_from(rendered, here, text, work);
       if (here == std::string::npos) return places;
     } else if (rendered.compare(here, text.size(), text) != 0) {
       return places;

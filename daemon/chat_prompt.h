@@ -44,8 +44,9 @@ struct Mark {
 
 /// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each mark replaced by something: where a
 /// mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same surroundings, its
-/// offset. Linear in the lengths.
+/// offset. Linear in the lengths: `searched` grows by the bytes that were looked through for marks and surroundings.
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          const Mark& mark, std::span<const std::string> texts);
+                                          const Mark& mark, std::span<const std::string> texts,
+                                          size_t* searched = nullptr);
 
 }  // namespace ellm::daemon
