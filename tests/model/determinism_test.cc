@@ -11,7 +11,6 @@
 #include "daemon/runtime/cpu_features.h"
 #include "tests/kernels/emulated_level.h"
 #include "tests/support/generated_model.h"
-#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
 
@@ -114,8 +113,7 @@ TEST_P(Determinism, AloneEqualsInABatch) {
       if (left == 0) continue;
       more = true;
       const size_t n = std::min<size_t>(left, 1 + random() % (random() % 3 == 0 ? 30 : 1));
-      const auto at = texts[i].begin() + sequences[i].length;
-      feeds.push_back({&sequences[i], {at, at + static_cast<long>(n)}, static_cast<uint32_t>(n)});
+      feeds.push_back({&sequences[i], std::span(texts[i]).subspan(sequences[i].length, n), static_cast<uint32_t>(n)});
       who.push_back(i);
     }
     if (!more) break;
@@ -170,7 +168,7 @@ TEST(Determinism, LongContextsSplitOverThreads) {
       ModelRunner r(model, {.threads = threads, .pages = 80});
       ModelRunner::Sequence s;
       const auto feed = [&](size_t from, size_t to, uint32_t logits) {
-        return r.step({{&s, {tokens.begin() + static_cast<long>(from), tokens.begin() + static_cast<long>(to)}, logits}});
+        return r.step({&s, std::span(tokens).subspan(from, to - from), logits});
       };
       for (size_t at = 0; at < 1495; at += 299) feed(at, at + 299, 0);
       std::vector<float> rows;
@@ -196,9 +194,14 @@ TEST_P(RealLevels, SameBits) {
     ModelRunner r(model, {.pages = 2}, kernels);
     const auto tokens = random_tokens(6, r.vocabulary(), 6);
     ModelRunner::Sequence s;
-    auto rows = r.step({{&s, {tokens.begin(), tokens.begin() + 3}, 1}});
-    for (const auto& more : {r.step({{&s, {tokens.begin() + 3, tokens.begin() + 5}, 2}}), r.step({{&s, {tokens[5]}, 1}})})
+    std::vector<float> rows;
+    const auto feed = [&](size_t from, size_t count, uint32_t logits) {
+      const auto more = r.step({&s, std::span(tokens).subspan(from, count), logits});
       rows.insert(rows.end(), more.begin(), more.end());
+    };
+    feed(0, 3, 1);
+    feed(3, 2, 2);
+    feed(5, 1, 1);
     return rows;
   };
   const auto scalar = run(model::choose_kernels("scalar"));

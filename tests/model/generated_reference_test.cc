@@ -7,7 +7,6 @@
 
 #include "tests/support/generated_model.h"
 #include "tests/support/json_file.h"
-#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
 

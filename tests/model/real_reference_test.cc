@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "tests/support/json_file.h"
-#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
 #include "tests/support/texts.h"
@@ -166,8 +165,8 @@ TEST(RealPeer, Gemma3) {
   const auto run = [&](const std::vector<uint32_t>& tokens, const auto& f) {
     ModelRunner::Sequence sequence;
     for (size_t at = 0; at < tokens.size(); at += 64) {
-      const std::vector<uint32_t> piece(tokens.begin() + static_cast<long>(at), tokens.begin() + static_cast<long>(std::min(at + 64, tokens.size())));
-      const auto logits = runner.step({{&sequence, piece, static_cast<uint32_t>(piece.size())}});
+      const auto piece = std::span(tokens).subspan(at, std::min<size_t>(64, tokens.size() - at));
+      const auto logits = runner.step({&sequence, piece, static_cast<uint32_t>(piece.size())});
       for (size_t i = 0; i < piece.size(); ++i) f(at + i, row_of(logits, i, runner.vocabulary()));
     }
     runner.release(sequence);
@@ -225,8 +224,7 @@ TEST_F(RealReferenceSlow, Qwen05bOver4096Tokens) {
   ModelRunner::Sequence sequence;
   double nll = 0, exact_nll = 0;
   for (size_t at = 0; at < tokens.size(); at += 512) {
-    const std::vector<uint32_t> piece(tokens.begin() + static_cast<long>(at), tokens.begin() + static_cast<long>(at + 512));
-    const auto logits = runner.step({{&sequence, piece, 512}});
+    const auto logits = runner.step({&sequence, std::span(tokens).subspan(at, 512), 512});
     double part = 0, exact_part = 0;
     for (size_t i = 0; i < 512 && at + i + 1 < tokens.size(); ++i) {
       part -= log_softmax(row_of(logits, i, runner.vocabulary()))[tokens[at + i + 1]];

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "daemon/model/forward.h"
-#include "shm/kv_pages.h"
+#include "tools/logits.h"
+#include "tools/model_runner.h"
 
 namespace ellm::eval {
 namespace {
@@ -14,38 +14,21 @@ namespace {
 constexpr uint32_t kPiece = 128, kFirstCounted = 8;
 
 /// One sequence with KV of one type.
-class Subject {
- public:
-  Subject(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const std::string& kernels, shm::KvTypes types, uint32_t tokens) {
-    const uint32_t pages = (tokens + shm::kPageTokens - 1) / shm::kPageTokens;
-    kv_ = shm::KvPages::create({.geometry = model::page_geometry(model->config(), types), .pages = pages, .fingerprint = "eval"});
-    forward_ = std::make_unique<model::ForwardPass>(std::move(model), model::choose_kernels(kernels), pool, *kv_, kPiece, kPiece);
-    while (pages_.size() < pages) {
-      const auto page = kv_->allocate();
-      if (!page) throw std::runtime_error("no memory for the text's keys and values");
-      pages_.push_back(*page);
-    }
+struct Subject {
+  Subject(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const std::string& kernels, shm::KvTypes types,
+          uint32_t tokens)
+      : runner(std::move(model),
+               {.kernels = kernels, .kv_type = types, .pages = (tokens + shm::kPageTokens - 1) / shm::kPageTokens, .max_rows = kPiece},
+               pool) {}
+  /// Logits of the text's next tokens, (tokens, vocabulary).
+  std::span<const float> step(std::span<const uint32_t> tokens) {
+    return runner.step({&sequence, tokens, static_cast<uint32_t>(tokens.size())});
   }
-  /// Logits of the tokens at `position` and on, (tokens, vocabulary).
-  std::span<const float> step(std::span<const uint32_t> tokens, uint32_t position) {
-    const model::Chunk chunk{tokens, position, pages_, static_cast<uint32_t>(tokens.size())};
-    return forward_->step({&chunk, 1});
-  }
-  double bytes_per_token() const { return static_cast<double>(kv_->geometry().page_bytes()) / shm::kPageTokens; }
+  double bytes_per_token() { return static_cast<double>(runner.kv().geometry().page_bytes()) / shm::kPageTokens; }
 
- private:
-  std::unique_ptr<shm::KvPages> kv_;
-  std::unique_ptr<model::ForwardPass> forward_;
-  std::vector<shm::PageId> pages_;
+  tools::ModelRunner runner;
+  tools::ModelRunner::Sequence sequence;
 };
-
-void log_softmax(std::span<const float> row, std::vector<double>& out) {
-  const double most = *std::ranges::max_element(row);
-  double sum = 0;
-  for (float x : row) sum += std::exp(x - most);
-  out.resize(row.size());
-  for (size_t i = 0; i < row.size(); ++i) out[i] = row[i] - most - std::log(sum);
-}
 
 double divergence(const std::vector<double>& of, const std::vector<double>& from) {
   double kl = 0;
@@ -78,17 +61,16 @@ std::vector<KvResult> evaluate_kv(const std::shared_ptr<const model::Model>& mod
   std::vector<std::unique_ptr<Subject>> subjects;
   for (shm::KvTypes t : all) subjects.push_back(std::make_unique<Subject>(model, pool, kernels, t, count));
   std::vector<Tally> tallies(all.size());
-  std::vector<double> base, own;
   for (uint32_t at = 0; at < count; at += kPiece) {
     const auto piece = tokens.subspan(at, std::min(kPiece, count - at));
-    const std::span<const float> reference = subjects[0]->step(piece, at);
+    const std::span<const float> reference = subjects[0]->step(piece);
     for (size_t s = 0; s < subjects.size(); ++s) {
-      const std::span<const float> logits = s == 0 ? reference : subjects[s]->step(piece, at);
-      const size_t vocabulary = logits.size() / piece.size();
+      const std::span<const float> logits = s == 0 ? reference : subjects[s]->step(piece);
+      const uint32_t vocabulary = subjects[s]->runner.vocabulary();
       for (uint32_t r = 0; r < piece.size(); ++r) {
         if (at + r < kFirstCounted) continue;
-        log_softmax(logits.subspan(r * vocabulary, vocabulary), own);
-        log_softmax(reference.subspan(r * vocabulary, vocabulary), base);
+        const auto own = tools::log_softmax(tools::row_of(logits, r, vocabulary));
+        const auto base = tools::log_softmax(tools::row_of(reference, r, vocabulary));
         tallies[s].kl.push_back(divergence(base, own));
         if (at + r + 1 < count) tallies[s].nll -= own[tokens[at + r + 1]];
       }
