@@ -1,5 +1,8 @@
-// Phi-3, Phi-3.5 and Phi-4: one tensor holds the rows of Q, K and V, another those of gate and up. Long contexts stretch
-// RoPE by factors of each pair ("longrope"), which are another set for short ones.
+// Phi-3, Phi-3.5 and Phi-4: one tensor holds the rows of Q, K and V, another those of gate and up. Long contexts
+// stretch RoPE by factors of each pair ("longrope"), which are another set for short ones. All layers have the file's
+// sliding window, as in Hugging Face's transformers (a query sees `sliding_window` tokens, itself among them); only
+// Phi-3-mini and -medium with contexts of 4K have one that is shorter than the context, 2047. llama.cpp ignores it
+// since its pull request 13676.
 #include "daemon/model/common_tensors.h"
 #include "daemon/model/config_reader.h"
 

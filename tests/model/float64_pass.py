@@ -3,6 +3,8 @@
 
 float64_pass.py compare MODEL.gguf REFERENCE.json NAME   prints how far it is from logits that somebody else computed
 float64_pass.py model MODEL.gguf TOKENS OUT              logits of comma-separated ids as doubles, (tokens, vocabulary)
+float64_pass.py rounded MODEL.gguf FLOATS.gguf TOKENS OUT   the same of a quantised model whose weights FLOATS.gguf has as
+                                                         F32, activations rounded as HACKING.md says
 float64_pass.py generate KIND DIR                        DIR/model.gguf (random), DIR/tokens (u32), DIR/logits (f64)
 
 KIND is phi3, phi3-window, qwen2moe, qwen2moe-q8 (matrices in Q8_0) or qwen3moe. Debian's python3-numpy belongs to Debian's interpreter.
@@ -17,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import gguf  # noqa: E402
 
 
-Q8_0 = 8                     # blocks of 32 values: a scale and a code each
+F32, F16, Q8_0, BF16 = 0, 1, 8, 30   # Q8_0: blocks of 32 values, a scale and a code each
 BLOCK_OF_Q8_0 = np.dtype([("d", "<f2"), ("q", "i1", 32)])
 
 
@@ -29,8 +31,22 @@ def to_q8_0(values):
     return blocks.tobytes()
 
 
+def rounded(x):
+    """Activations as codes of 8 bits, 32 at a time, with the scale that fits best."""
+    padded = np.zeros(x.shape[:-1] + (-(-x.shape[-1] // 32) * 32,))
+    padded[..., :x.shape[-1]] = x
+    blocks = padded.reshape(*x.shape[:-1], -1, 32)
+    most = np.abs(blocks).max(-1, keepdims=True)
+    codes = np.rint(blocks * (127 / np.maximum(most, 1e-30))).clip(-127, 127)
+    scale = (blocks * codes).sum(-1, keepdims=True) / np.maximum((codes * codes).sum(-1, keepdims=True), 1)
+    return (codes * scale).reshape(padded.shape)[..., :x.shape[-1]]
+
+
 class Model:
-    def __init__(self, path):
+    """`rounds`: the names of the matrices whose input is rounded."""
+
+    def __init__(self, path, rounds=()):
+        self.rounds = set(rounds)
         self.keys, tensors = gguf.read(path)
         self.architecture = self.keys["general.architecture"]
         self.tensors = {}
@@ -40,7 +56,7 @@ class Model:
                 blocks = np.frombuffer(data, BLOCK_OF_Q8_0, count // 32)
                 values = blocks["q"] * blocks["d"].astype(np.float64)[:, None]
             else:
-                assert kind == 0, f"{name} is neither F32 nor Q8_0"
+                assert kind == F32, f"{name} is neither F32 nor Q8_0"
                 values = np.frombuffer(data, "<f4", count).astype(np.float64)
             self.tensors[name] = values.reshape(dims[::-1])
         self.layers = self.key("block_count")
@@ -56,6 +72,16 @@ class Model:
 
     def get(self, name):
         return self.tensors.get(name)
+
+    def product(self, x, name, expert=None):
+        """Of rows x with the matrix, (rows, columns) or one expert's."""
+        weights = self.tensors[name] if expert is None else self.tensors[name][expert]
+        if name not in self.rounds:
+            return x @ weights.T
+        near = rounded(x)
+        if name.endswith("attn_output.weight"):
+            near += rounded(x - near)
+        return near @ weights.T
 
     def windowed(self, layer):
         period = {"gemma2": 2, "gemma3": 6}.get(self.architecture, 0)
@@ -109,9 +135,9 @@ def attention(m, blk, layer, x, context):
     tokens = len(x)
     q_dim, kv_dim = m.heads * m.head_dim, m.kv_heads * m.head_dim
     if m.get(blk + "attn_qkv.weight") is not None:
-        q, k, v = np.split(x @ m.get(blk + "attn_qkv.weight").T, [q_dim, q_dim + kv_dim], axis=-1)
+        q, k, v = np.split(m.product(x, blk + "attn_qkv.weight"), [q_dim, q_dim + kv_dim], axis=-1)
     else:
-        q, k, v = (x @ m.get(f"{blk}attn_{n}.weight").T for n in "qkv")
+        q, k, v = (m.product(x, f"{blk}attn_{n}.weight") for n in "qkv")
         q, k, v = (y + m.tensors.get(f"{blk}attn_{n}.bias", 0) for n, y in zip("qkv", (q, k, v)))
     q, k, v = q.reshape(tokens, m.heads, -1), k.reshape(tokens, m.kv_heads, -1), v.reshape(tokens, m.kv_heads, -1)
     if m.get(blk + "attn_q_norm.weight") is not None:
@@ -128,7 +154,7 @@ def attention(m, blk, layer, x, context):
     if windowed:
         hidden |= distance >= m.key("attention.sliding_window")
     out = np.einsum("hqk,khd->qhd", softmax(np.where(hidden, -np.inf, scores)), v)
-    return out.reshape(tokens, q_dim) @ m.get(blk + "attn_output.weight").T + m.tensors.get(blk + "attn_output.bias", 0)
+    return m.product(out.reshape(tokens, q_dim), blk + "attn_output.weight") + m.tensors.get(blk + "attn_output.bias", 0)
 
 
 narrowest_choice = np.inf    # how far the router's last chosen expert was from the first that it left out
@@ -136,7 +162,7 @@ narrowest_choice = np.inf    # how far the router's last chosen expert was from 
 
 def experts(m, blk, x):
     global narrowest_choice
-    logits = x @ m.get(blk + "ffn_gate_inp.weight").T
+    logits = m.product(x, blk + "ffn_gate_inp.weight")
     used = m.key("expert_used_count")
     order = np.argsort(-logits, axis=-1, kind="stable")
     ranked = np.take_along_axis(logits, order, -1)
@@ -147,12 +173,12 @@ def experts(m, blk, x):
     out = np.zeros_like(x)
     for row in range(len(x)):
         for e in order[row, :used]:
-            hidden = silu(m.get(blk + "ffn_gate_exps.weight")[e] @ x[row]) * (m.get(blk + "ffn_up_exps.weight")[e] @ x[row])
-            out[row] += weights[row, e] * (m.get(blk + "ffn_down_exps.weight")[e] @ hidden)
+            hidden = silu(m.product(x[row], blk + "ffn_gate_exps.weight", e)) * m.product(x[row], blk + "ffn_up_exps.weight", e)
+            out[row] += weights[row, e] * m.product(hidden, blk + "ffn_down_exps.weight", e)
     if m.get(blk + "ffn_gate_shexp.weight") is not None:
-        hidden = silu(x @ m.get(blk + "ffn_gate_shexp.weight").T) * (x @ m.get(blk + "ffn_up_shexp.weight").T)
+        hidden = silu(m.product(x, blk + "ffn_gate_shexp.weight")) * m.product(x, blk + "ffn_up_shexp.weight")
         gate = 1 / (1 + np.exp(-(x @ m.get(blk + "ffn_gate_inp_shexp.weight"))))
-        out += gate[:, None] * (hidden @ m.get(blk + "ffn_down_shexp.weight").T)
+        out += gate[:, None] * m.product(hidden, blk + "ffn_down_shexp.weight")
     return out
 
 
@@ -160,10 +186,10 @@ def feed_forward(m, blk, x):
     if m.get(blk + "ffn_gate_inp.weight") is not None:
         return experts(m, blk, x)
     if m.get(blk + "ffn_gate.weight") is not None:
-        gate, up = x @ m.get(blk + "ffn_gate.weight").T, x @ m.get(blk + "ffn_up.weight").T
+        gate, up = m.product(x, blk + "ffn_gate.weight"), m.product(x, blk + "ffn_up.weight")
     else:
-        gate, up = np.split(x @ m.get(blk + "ffn_up.weight").T, 2, axis=-1)
-    return ((gelu if m.gemma else silu)(gate) * up) @ m.get(blk + "ffn_down.weight").T
+        gate, up = np.split(m.product(x, blk + "ffn_up.weight"), 2, axis=-1)
+    return m.product((gelu if m.gemma else silu)(gate) * up, blk + "ffn_down.weight")
 
 
 def forward(m, tokens, context=None):
@@ -175,8 +201,8 @@ def forward(m, tokens, context=None):
             y = part(norm(h, m.get(f"{blk}{before}.weight"), m.epsilon))
             post = m.get(f"{blk}{after}.weight")
             h = h + (y if post is None else norm(y, post, m.epsilon))
-    output = m.tensors.get("output.weight", m.get("token_embd.weight"))
-    logits = norm(h, m.get("output_norm.weight"), m.epsilon) @ output.T
+    output = "output.weight" if "output.weight" in m.tensors else "token_embd.weight"
+    logits = m.product(norm(h, m.get("output_norm.weight"), m.epsilon), output)
     return cap(logits, m.key("final_logit_softcapping", 30.0)) if m.architecture == "gemma2" else logits
 
 
@@ -289,12 +315,23 @@ def generate(kind, folder):
     short.astype("<f8").tofile(os.path.join(folder, "short_logits"))
 
 
+def quantised_matrices(path):
+    return [name for name, (dims, kind, _) in gguf.read(path)[1].items() if kind not in (F32, F16, BF16)]
+
+
+def write_logits(model, ids, out):
+    forward(model, np.array([int(i) for i in ids.split(",")])).astype("<f8").tofile(out)
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["compare"]:
         compare(*sys.argv[2:])
     elif sys.argv[1:2] == ["model"]:
         path, ids, out = sys.argv[2:]
-        forward(Model(path), np.array([int(i) for i in ids.split(",")])).astype("<f8").tofile(out)
+        write_logits(Model(path), ids, out)
+    elif sys.argv[1:2] == ["rounded"]:
+        path, floats, ids, out = sys.argv[2:]
+        write_logits(Model(floats, quantised_matrices(path)), ids, out)
     elif sys.argv[1:2] == ["generate"]:
         generate(*sys.argv[2:])
     else:

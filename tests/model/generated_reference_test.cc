@@ -36,20 +36,22 @@ TEST_P(Generated, LogitsEqualWithin1e4) {
   EXPECT_LT(worst, 1e-4);
 }
 
-// Weights of 8 bits and activations of 8 bits: near, and the likeliest token the same where it is clear.
-TEST(GeneratedQuantised, Qwen2MoeIsNear) {
+// Weights of 8 bits and activations of 8 bits: a float64 pass that rounds activations likewise differs by a few codes that fall
+// on the other side (0.004; one of 64 in a row weighs much). Near one that does not round, and the likeliest token the same
+// where it is clear.
+TEST(GeneratedQuantised, Qwen2Moe) {
   const GeneratedModel model("qwen2moe-q8");
   ModelRunner runner(load_model(model.path()), {.kv_type = shm::KvType::f32});
-  const auto logits = runner.logits(model.tokens(), 512);
+  const auto logits = runner.logits(model.tokens());
   const auto want = model.logits();
   const uint32_t vocabulary = runner.vocabulary();
-  double squares = 0, errors = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    squares += want[i] * want[i];
-    errors += (logits[i] - want[i]) * (logits[i] - want[i]);
-  }
-  std::printf("relative error %.3g\n", std::sqrt(errors / squares));
-  EXPECT_LT(std::sqrt(errors / squares), 0.05);
+  const TempDir dir;
+  const std::string out = (dir.path() / "logits").string(), path = "'" + model.path() + "' ";
+  float64_pass("rounded " + path + path + comma_separated(model.tokens()) + " '" + out + "'");
+  const double rounded = relative_error(logits, read_values<double>(out)), exact = relative_error(logits, want);
+  std::printf("relative error %.2g, %.2g of it without rounding\n", rounded, exact);
+  EXPECT_LT(rounded, 0.01);
+  EXPECT_LT(exact, 0.05);
   for (size_t row = 0; row < model.tokens().size(); ++row) {
     std::vector<double> exact(want.begin() + static_cast<long>(row * vocabulary), want.begin() + static_cast<long>((row + 1) * vocabulary));
     const auto best = static_cast<uint32_t>(std::ranges::max_element(exact) - exact.begin());
@@ -85,8 +87,7 @@ TEST(Float64Pass, AgreesWithThePeersLogits) {
 TEST(Float64Pass, GemmaIsNearerToItThanThePeerIs) {
   NEED_DATA();
   const auto tokens = numbers<uint32_t>(read_json(*data + "/synth/reference_logits.json").at("tokens"));
-  std::string ids;
-  for (const uint32_t t : tokens) ids += (ids.empty() ? "" : ",") + std::to_string(t);
+  const std::string ids = comma_separated(tokens);
   const TempDir dir;
   for (const std::string name : {"gemma2-f32", "gemma3-f32"}) {
     const std::string path = *data + "/synth/" + name + ".gguf", out = (dir.path() / name).string();

@@ -1,6 +1,7 @@
 // Small random models of the architectures for which nobody's figures are at hand, with the logits of a float64 forward pass
 // (tests/model/float64_pass.py, numpy).
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -12,6 +13,24 @@ namespace ellm::tests {
 
 /// Runs tests/model/float64_pass.py with these arguments; what it printed.
 std::string float64_pass(const std::string& arguments);
+
+/// Ids as float64_pass.py takes them.
+inline std::string comma_separated(const std::vector<uint32_t>& ids) {
+  std::string text;
+  for (const uint32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+/// The root of the squares of all differences, of that of the wanted.
+inline double relative_error(const std::vector<float>& got, const std::vector<double>& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double errors = 0, squares = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    errors += (got[i] - want[i]) * (got[i] - want[i]);
+    squares += want[i] * want[i];
+  }
+  return std::sqrt(errors / squares);
+}
 
 template <typename T>
 std::vector<T> read_values(const std::string& path) {
