@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"score", score_command, "log-probabilities and perplexity of a text"},
     {"cache", cache_command, "free the memory of prefixes that ended daemons keep"},
     {"bench", nullptr, "measure speed"},
+    {"eval", nullptr, "measure what choices cost in quality"},
 };
 
 const Command* find_command(const std::string& name) {

@@ -163,11 +163,40 @@ class ShellTest(unittest.TestCase):
         self.assertEqual(self.bash("tokenize", "--model-file", path[:-3]), [path])
         self.assertEqual(self.bash("bench", "--kernels", "s"), ["scalar"])
 
+    def typed_in_zsh(self, text):
+        """What an interactive zsh shows when this is typed."""
+        process, terminal = pty.fork()
+        if process == 0:
+            environment = self.environment(PATH=os.path.dirname(ELLM) + ":" + os.environ["PATH"])
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**environment, "TERM": "dumb"})
+        shown = b""
+
+        def read_until(mark):
+            nonlocal shown
+            while mark not in shown:
+                ready, _, _ = select.select([terminal], [], [], 20)
+                self.assertTrue(ready, shown)
+                shown += os.read(terminal, 4096)
+
+        setup = "PS1=; bindkey -e; fpath=(%s/zsh $fpath); autoload -U compinit; compinit -u -D; echo rea''dy\n" % SHELL
+        os.write(terminal, setup.encode())
+        read_until(b"ready\r\n")
+        shown = b""
+        os.write(terminal, (text + "\x01echo \x05 e''nd\n").encode())   # Ctrl-A, Ctrl-E: the line is not run but printed
+        read_until(b"end\r\n")
+        os.close(terminal)
+        os.waitpid(process, 0)
+        return shown.decode()
+
     def test_zsh_and_fish(self):
         tried = 0
         if shutil.which("zsh"):
             tried += 1
             self.output("zsh", "-n", SHELL + "/zsh/_ellm")
+            self.assertIn("ellm run --model=", self.typed_in_zsh("ellm run --mod\t"))
+            self.assertIn("ellm run --model=tiny", self.typed_in_zsh("ellm run --model=ti\t"))
+            self.assertIn("ellm inspect large", self.typed_in_zsh("ellm inspect la\t"))
+            self.assertIn("detokenize", self.typed_in_zsh("ellm det\t"))
         if shutil.which("fish"):
             tried += 1
             script = "set -x PATH %s $PATH; source %s/fish/ellm.fish; " % (os.path.dirname(ELLM), SHELL)
