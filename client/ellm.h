@@ -8,7 +8,8 @@
 // returns by pointer belongs to the handle that it was asked of. Texts are UTF-8 with a length, and a zero behind them.
 //
 // Threads: a client may be used by any number of threads at once, and many requests can be in flight on it. Any other
-// handle belongs to one thread at a time; ellm_stream_cancel() alone may be called by any.
+// handle belongs to one thread at a time; ellm_stream_cancel() alone may be called by any. After fork() the child neither
+// uses nor frees its parent's handles.
 //
 // Versions: functions and enumerators are only ever added; a struct only grows at its end. Its first member is its size
 // in bytes, set by the caller: the library writes no more than that, and zeros where it knows less.

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union, Unpack
 
-from . import _calls, _codec, _places
+from . import _calls, _codec, _forks, _places
 from . import messages as m
 from ._calls import ChatInput, Completion, Options, Prompt, Scores
 from .errors import Error, Lost, ProtocolMismatch, ShuttingDown, from_daemon
@@ -28,8 +28,11 @@ class _Call:
         self.arrived: asyncio.Queue[Union[m.Message, Error]] = asyncio.Queue()
 
     async def get(self) -> m.Message:
+        if _forks.is_child(self.connection):
+            raise Lost(_forks.FORKED, request_sent=True)
         item = await self.arrived.get()
         if isinstance(item, Exception):
+            self.arrived.put_nowait(item)               # whoever asks again is told again
             raise item
         return item
 
@@ -65,6 +68,7 @@ class _Connection:
         except BaseException:
             sock.close()
             raise
+        _forks.watch(connection)
         loop = asyncio.get_running_loop()
         connection._sender = loop.create_task(connection._send())
         connection._reader = loop.create_task(connection._read())
@@ -180,7 +184,13 @@ class _Connection:
         self._outbox.put_nowait(None)
         await asyncio.wait([self._sender])
 
+    def after_fork(self) -> None:
+        """In the child: the connection stays the parent's, whose requests go on."""
+        self._socket.close()
+
     async def close(self) -> None:
+        if _forks.is_child(self):
+            return                                      # its tasks are the parent's
         self._reader.cancel()
         await asyncio.wait([self._reader])
 
@@ -243,6 +253,7 @@ class AsyncClient:
         self._closed = False
         self._current: Optional[_Connection] = None
         self._former: list[_Connection] = []            # what was begun there comes to its end there
+        _forks.watch(self)
 
     async def _connection(self, other_than: Optional[_Connection] = None) -> _Connection:
         """The connection for the next call."""
@@ -293,6 +304,9 @@ class AsyncClient:
 
     async def _ask(self, request: m.Numbered, kind: type[_calls.R]) -> _calls.R:
         return _calls.expect(kind, (await self._first(await self._submit(request)))[1])
+
+    def after_fork(self) -> None:
+        self._lock = asyncio.Lock()                     # the next call opens a connection of the child's own
 
     async def close(self) -> None:
         """Ends what is in flight."""

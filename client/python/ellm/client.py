@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union, Unpack
 
-from . import _calls, _codec, _places
+from . import _calls, _codec, _forks, _places
 from . import messages as m
 from ._calls import ChatInput, Completion, Options, Prompt, Scores
 from .errors import Error, Lost, ProtocolMismatch, ShuttingDown, from_daemon
@@ -30,8 +30,11 @@ class _Call:
         self.refused = False                            # the error is the daemon's answer to this request
 
     def get(self) -> m.Message:
+        if _forks.is_child(self.connection):
+            raise Lost(_forks.FORKED, request_sent=True)
         item = self.arrived.get()
         if isinstance(item, Exception):
+            self.arrived.put(item)                      # whoever asks again is told again
             raise item
         return item
 
@@ -55,6 +58,7 @@ class _Connection:
         except BaseException:
             self._socket.close()
             raise
+        _forks.watch(self)
         threading.Thread(target=self._read, name="ellm", daemon=True).start()
 
     def _greet(self, software: str) -> m.Hello:
@@ -117,6 +121,11 @@ class _Connection:
             except OSError:
                 return True
         return True
+
+    def after_fork(self) -> None:
+        """In the child: the connection stays the parent's, whose requests go on."""
+        vars(self).update(_lock=threading.RLock(), _send_lock=threading.Lock())   # somebody may have held them
+        self._socket.close()
 
     def close(self) -> None:
         try:
@@ -236,6 +245,7 @@ class Client:
         self._closed = False
         self._current: Optional[_Connection] = None
         self._former: list[_Connection] = []            # what was begun there comes to its end there
+        _forks.watch(self)
         self._connection()
 
     def _connection(self, other_than: Optional[_Connection] = None) -> _Connection:
@@ -293,6 +303,9 @@ class Client:
     def server(self) -> m.Hello:
         """What the daemon said about itself."""
         return self._connection().server
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()                   # the next call opens a connection of the child's own
 
     def close(self) -> None:
         """Ends what is in flight."""
