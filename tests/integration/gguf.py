@@ -56,27 +56,30 @@ def read(source):
 
 
 def write(target, keys, tensors):
-    """Keys as {name: value}: text, int (u32), float (f32), or a list of one of them; tensors as {name: (dims, bytes)}, F32,
+    """Keys as {name: value}: text, bool, int (u32, in a list i32), float (f32), or a list of one of them; tensors as {name: (dims, bytes)}, F32,
     or {name: (dims, bytes, type)}."""
     def typed(value):
         if isinstance(value, str):
             return STRING, text(value)
         if isinstance(value, list):
             kind = typed(value[0])[0]
+            kind = 5 if kind == 4 else kind
             return ARRAY, struct.pack("<IQ", kind, len(value)) + b"".join(typed(item)[1] for item in value)
-        kind = 6 if isinstance(value, float) else 4
+        kind = 7 if isinstance(value, bool) else 6 if isinstance(value, float) else 4
         return kind, struct.pack("<" + FORMS[kind], value)
 
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
     for name, value in keys.items():
         kind, data = typed(value)
         head += text(name) + struct.pack("<I", kind) + data
-    body = b""
+    body, size = [], 0
     for name, (dims, data, *kind) in tensors.items():
-        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, *(kind or [0]), len(body))
-        body += data + bytes(-len(data) % 32)
+        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, *(kind or [0]), size)
+        body += [data, bytes(-len(data) % 32)]
+        size += len(data) + len(body[-1])
     with open(target, "wb") as file:
-        file.write(head + bytes(-len(head) % 32) + body)
+        file.write(head + bytes(-len(head) % 32))
+        file.writelines(body)
 
 
 def with_string(source, target, key, value):
