@@ -69,6 +69,16 @@ boost::json::array shares_json(const format::Gguf& file) {
   return list;
 }
 
+/// What computes a token: of the experts, those that are used.
+uint64_t active_parameters(const Facts& facts) {
+  const uint64_t all = format::parameter_count(*facts.file);
+  if (!facts.experts || facts.experts_used > facts.experts) return all;
+  uint64_t of_experts = 0;
+  for (const format::Tensor& tensor : facts.file->tensors())
+    if (tensor.name.find("_exps.") != std::string::npos) of_experts += tensor.elements();
+  return all - of_experts / facts.experts * (facts.experts - facts.experts_used);
+}
+
 std::string kv_text(const Facts& facts) {
   std::string text;
   for (shm::KvType type : shm::kKvTypes)
@@ -81,7 +91,7 @@ std::string details_text(const format::Gguf& file, bool keys, bool tensors) {
   std::string text;
   if (keys) {
     text += "\n";
-    for (const auto& [key, value] : file.values()) text += key + " = " + format::describe(value) + "\n";
+    for (const auto& [key, value] : file.values()) text += visible(key + " = " + format::describe(value)) + "\n";
   }
   if (tensors) {
     text += "\n";
@@ -122,6 +132,8 @@ Facts read_facts(const std::string& path) {
   facts.head_dim = size("attention.key_length");
   if (!facts.head_dim && facts.heads) facts.head_dim = facts.embedding / facts.heads;
   facts.context = size("context_length");
+  facts.experts = size("expert_count");
+  facts.experts_used = size("expert_used_count");
   facts.tokenizer = describe_tokenizer(file);
   facts.chat_template = describe_template(file);
   facts.weight_bytes = model::repacked_bytes(file);
@@ -137,6 +149,7 @@ boost::json::object facts_json(const Facts& facts, bool keys, bool tensors) {
                              {"name", text_of(file, "general.name")},
                              {"architecture", facts.architecture},
                              {"parameters", format::parameter_count(file)},
+                             {"active_parameters", active_parameters(facts)},
                              {"weight_types", format::describe_weight_types(file)},
                              {"weights", shares_json(file)},
                              {"weight_memory_bytes", facts.weight_bytes},
@@ -145,6 +158,8 @@ boost::json::object facts_json(const Facts& facts, bool keys, bool tensors) {
                              {"heads", facts.heads},
                              {"kv_heads", facts.kv_heads},
                              {"head_dim", facts.head_dim},
+                             {"experts", facts.experts},
+                             {"experts_used", facts.experts_used},
                              {"context", facts.context},
                              {"tokenizer", to_json(facts.tokenizer)},
                              {"chat_template", facts.chat_template != "no"},
@@ -171,7 +186,7 @@ boost::json::object facts_json(const Facts& facts, bool keys, bool tensors) {
 }
 
 std::string fact(const char* name, const std::string& value) {
-  return format("%-14s", name) + (value.empty() ? "-" : value) + "\n";
+  return format("%-14s", name) + (value.empty() ? "-" : visible(value)) + "\n";
 }
 
 std::string facts_text(const Facts& facts, bool keys, bool tensors) {
@@ -182,11 +197,15 @@ std::string facts_text(const Facts& facts, bool keys, bool tensors) {
                                          human_bytes(static_cast<double>(file.file_bytes())).c_str()));
   text += fact("name", text_of(file, "general.name"));
   text += fact("architecture", facts.architecture);
-  text += fact("parameters", number(parameters) + " (" + format::size_label(parameters) + ")");
+  const uint64_t active = active_parameters(facts);
+  text += fact("parameters", number(parameters) + " (" + format::size_label(parameters) + ")" +
+                                 (active == parameters ? "" : ", " + format::size_label(active) + " of them for each token"));
   text += fact("weights", weights_text(file));
   text += fact("layers", number(facts.layers));
   text += fact("heads", format("%ju, %ju for K and V, of %ju", static_cast<uintmax_t>(facts.heads),
                                static_cast<uintmax_t>(facts.kv_heads), static_cast<uintmax_t>(facts.head_dim)));
+  if (facts.experts) text += fact("experts", format("%ju, %ju of them for each token", static_cast<uintmax_t>(facts.experts),
+                                                    static_cast<uintmax_t>(facts.experts_used)));
   text += fact("embedding", number(facts.embedding));
   text += fact("context", number(facts.context) + " tokens");
   text += fact("tokenizer", facts.tokenizer);

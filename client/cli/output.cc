@@ -66,21 +66,22 @@ void write_out(std::string_view bytes) {
   throw Failure(kOutput, std::string("cannot write the output: ") + strerror(errno));
 }
 
-void write_text(std::string_view text) {
-  if (!out_is_terminal()) return write_out(text);
-  std::string visible;
+std::string visible(std::string_view text, std::string_view kept) {
+  std::string out;
   for (size_t i = 0; i < text.size(); i++) {
     auto byte = static_cast<unsigned char>(text[i]);
     bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f)
-      visible += {'^', static_cast<char>(byte ^ 0x40)};
+    if ((byte < 0x20 || byte == 0x7f) && kept.find(text[i]) == kept.npos)
+      out += {'^', static_cast<char>(byte ^ 0x40)};
     else if (c1)
-      visible += "\xEF\xBF\xBD", i++;
+      out += "\xEF\xBF\xBD", i++;
     else
-      visible += text[i];
+      out += text[i];
   }
-  write_out(visible);
+  return out;
 }
+
+void write_text(std::string_view text) { write_out(out_is_terminal() ? visible(text, "\n\t") : std::string(text)); }
 
 void write_text_alone(std::string_view text) {
   write_text(text);
@@ -90,11 +91,11 @@ void write_text_alone(std::string_view text) {
 void write_error(std::string_view message) {
   std::string line = "ellm: " + std::string(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  write_whole(STDERR_FILENO, line + "\n");
+  write_whole(STDERR_FILENO, visible(line) + "\n");
 }
 
 void write_note(std::string_view message) {
-  std::string line(message);
+  std::string line = visible(message);
   static const bool dims = error_is_terminal() && has_colours();
   if (dims) line = "\033[2m" + line + "\033[0m";
   write_whole(STDERR_FILENO, line + "\n");
@@ -116,7 +117,9 @@ std::string human_seconds(double seconds) {
   return format("%.0f d", seconds / 86400);
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string table(std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = visible(cell);
   std::vector<size_t> widths(rows.at(0).size());
   auto cell = [&](size_t row, size_t column) {
     std::string_view text = rows[row][column];

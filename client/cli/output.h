@@ -18,6 +18,9 @@ bool error_is_terminal();
 /// To stdout, to the byte. Throws OutputClosed, Failure.
 void write_out(std::string_view bytes);
 
+/// Control characters, but for those kept, as ^X: what others wrote can neither command a terminal nor pose as a line.
+std::string visible(std::string_view text, std::string_view kept = "");
+
 /// A model's text: as write_out, but on a terminal control characters other than newline and tab become visible, so
 /// that no text can command the terminal.
 void write_text(std::string_view text);
@@ -25,7 +28,7 @@ void write_text(std::string_view text);
 /// Text alone to stdout; on a terminal a newline is added where it does not end in one.
 void write_text_alone(std::string_view text);
 
-/// "ellm: message" on stderr, newlines within it as spaces.
+/// "ellm: message" on stderr, visible, newlines within it as spaces.
 void write_error(std::string_view message);
 
 /// A line on stderr beside the output, dim on a terminal that has colours, unless $NO_COLOR is set.
@@ -39,8 +42,8 @@ std::string human_bytes(double bytes);
 /// "3 s", "5 min", "2 h", "4 d"
 std::string human_seconds(double seconds);
 
-/// Rows of cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned
+/// Rows of visible cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned
 /// right.
-std::string table(const std::vector<std::vector<std::string>>& rows);
+std::string table(std::vector<std::vector<std::string>> rows);
 
 }  // namespace ellm::cli

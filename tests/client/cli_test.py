@@ -12,6 +12,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
+from gguf import write as write_gguf  # noqa: E402
+
 ELLM, FAKE = sys.argv[1:3]
 del sys.argv[1:3]
 
@@ -309,6 +312,25 @@ class CliTest(unittest.TestCase):
         with open(path, "r+b") as file:
             file.write(b"JUNK")
         self.ellm("inspect", path, code=65)
+
+    def test_inspect_experts(self):
+        path = self.directory.name + "/moe.gguf"
+        keys = {"general.architecture": "qwen3moe", "qwen3moe.expert_count": 8, "qwen3moe.expert_used_count": 2}
+        write_gguf(path, keys, {"token_embd.weight": ([32, 10], bytes(1280)), "blk.0.ffn_up_exps.weight": ([32, 4, 8], bytes(4096))})
+        text = self.ellm("inspect", path)
+        self.assertIn("experts       8, 2 of them for each token\n", text)
+        self.assertIn("parameters    1344 (1.3K), 576 of them for each token\n", text)
+        self.assertEqual(json.loads(self.ellm("inspect", path, "--json"))["active_parameters"], 320 + 2 * 128)
+
+    def test_what_a_file_says_commands_no_terminal_and_poses_as_no_line(self):
+        path = self.gguf(general__architecture="llama", general__name="a\x1b[2J\nfile          b", tokenizer__chat_template="x")
+        text = self.ellm("inspect", path, "--keys")
+        self.assertIn("name          a^[[2J^Jfile          b\n", text)
+        self.assertIn('general.name = "a^[[2J^Jfile          b"\n', text)
+        with open(self.directory.name + "/e.jinja", "w") as file:
+            file.write("{{ raise_exception('no\x1b]0;title\x07') }}")
+        done = subprocess.run([ELLM, "template", "--template-file", file.name], input=b"{}", capture_output=True)
+        self.assertEqual(done.stderr, b"ellm: chat template, line 1: no^[]0;title^G\n")
 
     @unittest.skipUnless(os.environ.get("ELLM_TEST_DATA"), "ELLM_TEST_DATA is not set")
     def test_inspect_a_real_file(self):
