@@ -50,7 +50,7 @@ struct Config {
     std::string socket;
   } metrics;
   struct Memory {
-    std::string lock = "try", policy = "local";
+    std::string lock = "try", policy = "local", keep = "auto";
   } memory;
   struct Limits {
     Bytes frame{64u << 20}, bytes_per_user{256u << 20}, unread{16u << 20};
@@ -102,6 +102,10 @@ struct Config {
     v("memory.policy", self.memory.policy,
       Rule{.accepts = is_memory_policy, .expected = "local, interleave or bind:N with a NUMA node N of this machine"},
       "NUMA placement of the weights: local, interleave or bind:N.");
+    v("memory.keep", self.memory.keep, Rule{.one_of = "auto | always | off"},
+      "Whether loaded weights outlive the daemon, for a restart to find. auto: under systemd in its file-descriptor store,\n"
+      "over restarts and crashes; without it in /dev/shm, until `ellm cache drop --weights`; not where shared memory has no\n"
+      "huge pages (decoding would be slower). always: even then. off: they end with it.");
     v("limits.frame", self.limits.frame, Rule{1024, 64u << 20}, "Largest message.");
     v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024},
       "Bytes of all messages of one user that are being worked on.");

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "shm/sealed_memory.h"
 #include "shm/segment.h"
 
 namespace ellm::daemon {
@@ -28,7 +29,7 @@ PassedDescriptors passed_descriptors() {
   for (int i = 0; i < count; ++i) {
     const int fd = SD_LISTEN_FDS_START + i;
     const std::string name = names[i];
-    const bool ours = name.starts_with(shm::kSegmentPrefix);
+    const bool ours = name.starts_with(shm::kSegmentPrefix) || name.starts_with(shm::kWeightsPrefix);
     if (!ours || !passed.stored.emplace(name, fd).second) (name == "metrics" ? passed.metrics : passed.sockets).push_back(fd);
     std::free(names[i]);
   }

@@ -39,7 +39,8 @@ Options read_options(int argc, char** argv) {
                        {"--threads", "threads", "N", {}},
                        {"--kernels", "kernels", "LEVEL", {}},
                        {"--kv-type", "kv.type", "TYPE", {}},
-                       {"--kv-keep", "kv.keep", "WHETHER", {}}};
+                       {"--kv-keep", "kv.keep", "WHETHER", {}},
+                       {"--memory-keep", "memory.keep", "WHETHER", {}}};
   app.add_option("--config", options.config_file, "configuration file")->type_name("FILE");
   for (Option& setting : settings) {
     Config::visit(options.config, [&](const char* key, auto&, const Rule& rule, const char* doc) {

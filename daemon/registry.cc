@@ -16,9 +16,12 @@
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
 #include "daemon/model/experts.h"
+#include "daemon/model/file_digest.h"
 #include "daemon/model/key_means.h"
 #include "daemon/model_store.h"
 #include "daemon/runtime/memory.h"
+#include "daemon/weight_keep.h"
+#include "shm/sealed_memory.h"
 
 namespace ellm::daemon {
 namespace {
@@ -38,6 +41,15 @@ uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits&
   return 4 * (logits + row * limits.step_tokens) + experts;
 }
 
+/// Takes those that are called so out of the descriptors that systemd kept.
+std::map<std::string, int> take(std::map<std::string, int>& stored, const std::string& prefix) {
+  std::map<std::string, int> taken;
+  for (auto at = stored.lower_bound(prefix); at != stored.end() && at->first.starts_with(prefix);) {
+    taken.insert(stored.extract(at++));
+  }
+  return taken;
+}
+
 void describe_config(ModelInfo& info, const model::ModelConfig& config) {
   info.architecture = config.architecture;
   info.context = config.context;
@@ -49,11 +61,12 @@ void describe_config(ModelInfo& info, const model::ModelConfig& config) {
 /// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
 struct Registry::Loader {
   Loader(const Config& c, uint32_t t, serve::Engine& e, std::map<std::string, int> stored)
-      : config(c), threads(t), engine(e), keep(c, std::move(stored)) {}
+      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)), keep(c, std::move(stored)) {}
 
   const Config& config;
   uint32_t threads;
   serve::Engine& engine;
+  WeightKeep weight_keep;
   KvKeep keep;
   std::mutex mutex;
   std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
@@ -61,6 +74,8 @@ struct Registry::Loader {
   std::shared_ptr<const LoadedModel> load(const ModelFile& file, const ModelSource* source = nullptr);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
   ModelInfo read_info(const ModelFile& file);
+  /// Ends it, and what it has kept.
+  void forget(const std::string& name);
   bool kv_locked(const std::string& name) const;
   uint64_t available_bytes() const;
 };
@@ -74,20 +89,22 @@ uint64_t Registry::Loader::available_bytes() const {
 
 std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file, const ModelSource* source) {
   const auto start = std::chrono::steady_clock::now();
-  const auto open = [&] { return source ? format::Gguf::open(source->files) : format::Gguf::open(file.path); };
+  auto gguf = source ? format::Gguf::open(source->files) : format::Gguf::open(file.path);
+  const std::vector<std::string> files = gguf->part_paths();
+  // What is remembered of a file is remembered by its path; that of one that was handed over says nothing.
+  const bool kept_over_restarts = source == nullptr;
+  const std::string identity = kept_over_restarts ? model::file_identity(files) : "";
   MemoryNeeds needs;
-  std::vector<std::string> files;
   {
-    const auto gguf = open();
     const model::ModelConfig head = model::read_config(*gguf);
     const shm::KvTypes types = *shm::find_kv_types(config.kv.type);  // checked with the configuration
     needs.geometry = model::page_geometry(head, types);
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
-    files = gguf->part_paths();
-    needs.available_bytes =
-        available_bytes() + (source ? 0 : keep.held_bytes(file.name));  // an earlier run's pages are this one's
+    needs.available_bytes = available_bytes();
+    if (kept_over_restarts)   // what an earlier run holds is this one's
+      needs.available_bytes += keep.held_bytes(file.name) + weight_keep.held_bytes(file.name);
   }
   const KvPlan plan = plan_kv(file.name, config, needs);
   serve::KvSetup kv;
@@ -107,20 +124,28 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
   options.threads = threads;
   options.context = config.context;
   options.key_means = needs.geometry.k_type == shm::KvType::int8 || needs.geometry.k_type == shm::KvType::int4;
-  // What is remembered of a file is remembered by its path; that of one that was handed over says nothing.
-  if (!source) options.state_directory = client::state_directory();
+  if (kept_over_restarts) {
+    options.state_directory = client::state_directory();
+    // The digest is taken before the file is read for its weights: so it need not be read from the disk twice.
+    if (weight_keep.keeps())
+      options.place = weight_keep.place(file.name, model::file_digest(files, options.state_directory));
+  }
   auto loaded = std::make_shared<LoadedModel>();
   loaded->name = file.name;
-  loaded->model = model::Model::load(open(), options);
+  loaded->model = model::Model::load(std::move(gguf), options);
+  if (kept_over_restarts && model::file_identity(files) != identity) {
+    weight_keep.forget(file.name);
+    throw model::LoadError(file.path + ": was changed while it was being loaded");
+  }
   loaded->context = plan.context;
   loaded->warnings = loaded->model->warnings();
   if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
     loaded->warnings.push_back(file.path + ": " + error);
   }
   kv.fingerprint = "K mean " + std::to_string(model::key_means_digest(loaded->model->key_means()));
-  // So the prefixes of one that was handed over end with it.
-  const bool kept_over_restarts = source == nullptr;
   if (kept_over_restarts) {
+    const std::string line = weight_keep.loaded(file.name, loaded->model->weight_state(), loaded->warnings);
+    if (!line.empty()) log(Priority::notice, line);
     keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
     if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
   }
@@ -145,6 +170,12 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
                             std::to_string(kept.tokens) + " tokens (" + config.kv.type + "), context " +
                             std::to_string(plan.context));
   return loaded;
+}
+
+void Registry::Loader::forget(const std::string& name) {
+  engine.remove_model(name);
+  keep.forget(name);
+  weight_keep.forget(name);
 }
 
 bool Registry::Loader::kv_locked(const std::string& name) const {
@@ -246,6 +277,7 @@ void Registry::load_now(const std::string& name_or_path) {
   }
   Entry entry{State::loaded, file.path, loader_->load(file), {}};
   entries_.emplace(file.name, std::move(entry));
+  check_weights(file.name);
   if (default_name_.empty()) default_name_ = file.name;
 }
 
@@ -279,12 +311,44 @@ void Registry::load_file(const ModelFile& file, OnResolved done) {
     to_load_.push_back(file.name);
   } else if (entry.path != file.path) {
     return done(Failure{ErrorCode::bad_request, "a model named '" + file.name + "' is loaded from " + entry.path});
-  } else if (entry.state == State::loaded) {
+  } else if (entry.state == State::loaded && !entry.checking) {
     return done(entry.model);
   } else if (entry.state == State::unloading) {
     return done(Failure{ErrorCode::busy, "model '" + file.name + "' is being unloaded", kBusyRetryMs});
   }
   entry.waiters.push_back(std::move(done));
+  if (!loading_) load_next();
+}
+
+/// Weights that an earlier process left where others could have written to them are read once before they serve; requests
+/// wait for that. Bad ones are loaded anew.
+void Registry::check_weights(const std::string& name) {
+  Entry& entry = entries_.at(name);
+  if (entry.model->model->weight_state().vouched) return;
+  entry.checking = true;
+  auto work = [this, loader = loader_, &loop = loop_, name, model = entry.model->model]() mutable {
+    const bool intact = model->weights_intact(loader->threads);
+    model.reset();
+    if (!intact) {
+      log(Priority::warning, "model '" + name + "': the weights of an earlier run were damaged: they are loaded anew");
+      loader->forget(name);
+    }
+    loop.post([this, name, intact] { weights_checked(name, intact); });
+  };
+  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+}
+
+void Registry::weights_checked(const std::string& name, bool intact) {
+  Entry& entry = entries_.at(name);
+  entry.checking = false;
+  if (intact) {
+    const Resolved model = entry.model;
+    for (const OnResolved& done : std::exchange(entry.waiters, {})) done(model);
+    return;
+  }
+  entry.state = State::loading;
+  entry.model.reset();
+  to_load_.push_back(name);
   if (!loading_) load_next();
 }
 
@@ -316,6 +380,11 @@ void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
     entry.state = State::loaded;
     entry.model = *model;
     entry.waiters.clear();
+    check_weights(name);
+    if (entry.checking) {
+      entry.waiters = waiters;
+      return load_next();
+    }
   } else {
     log(Priority::error, "cannot load " + entry.path + ": " + std::get<Failure>(outcome).message);
     entries_.erase(name);
@@ -332,13 +401,12 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::no_such_model,
                         "model '" + name + "' is not loaded; loaded are: " + (names.empty() ? "none" : names)});
   }
-  if (found->second.state != State::loaded) {
+  if (found->second.state != State::loaded || found->second.checking) {
     return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
   }
   found->second.state = State::unloading;
-  auto work = [this, loader = loader_, &engine = engine_, &loop = loop_, name, done = std::move(done)]() mutable {
-    engine.remove_model(name);
-    loader->keep.forget(name);
+  auto work = [this, loader = loader_, &loop = loop_, name, done = std::move(done)]() mutable {
+    loader->forget(name);
     loop.post([this, name, done = std::move(done)] {
       entries_.erase(name);
       log(Priority::notice, "unloaded " + name);
@@ -392,10 +460,12 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::bad_request, "model '" + name + "' is loaded: `ellm unload " + name + "` first"});
   }
   if (file == nullptr) return done(no_such_model(name, files));
-  auto work = [&loop = loop_, path = file->path, done = std::move(done)]() mutable {
+  auto work = [loader = loader_, &loop = loop_, name = file->name, path = file->path, done = std::move(done)]() mutable {
     std::optional<Failure> failure;
     try {
       remove_model_files(path);
+      loader->keep.forget(name);          // of a daemon before this one
+      loader->weight_keep.forget(name);
       log(Priority::notice, "removed " + path);
     } catch (const std::exception& e) {
       failure = Failure{ErrorCode::bad_request, e.what()};

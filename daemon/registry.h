@@ -87,6 +87,7 @@ class Registry {
     std::shared_ptr<const LoadedModel> model;
     std::vector<OnResolved> waiters;
     std::shared_ptr<ModelSource> source = nullptr;  // until it is loaded
+    bool checking = false;  // loaded, but whoever asks for it waits
   };
   struct Loader;  // what loading needs; used in the pool
 
@@ -94,6 +95,8 @@ class Registry {
   void load_file(const ModelFile& file, OnResolved done);
   void load_next();
   void loaded_one(const std::string& name, const Resolved& outcome);
+  void check_weights(const std::string& name);
+  void weights_checked(const std::string& name, bool intact);
 
   const Config& config_;
   serve::Engine& engine_;

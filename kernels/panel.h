@@ -6,6 +6,8 @@
 namespace ellm::kernels {
 
 inline constexpr uint32_t kPanelRows = 16;   // one vector lane owns one output row
+/// Of the bytes that repack() writes, which outlive the process: raise it when they change (tests/model/kept_weights_test.cc).
+inline constexpr uint32_t kPanelVersion = 1;
 inline constexpr uint32_t kBlock = 32;       // columns that share an activation scale
 
 /// A repacked matrix: (rows, cols) weights in ceil(rows / 16) panels. Does not own `data` (64-byte aligned).

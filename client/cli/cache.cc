@@ -1,4 +1,4 @@
-// ellm cache: what daemons keep of the prefixes that they have computed.
+// ellm cache: what daemons keep of the prefixes that they have computed, and of the weights that they have repacked.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -38,14 +38,15 @@ void drop_segment(const std::string& path, Dropped& dropped) {
   close(fd);
 }
 
-Dropped drop() {
+Dropped drop(bool weights) {
   Dropped dropped;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(kFolder), closedir);
   if (!folder) return dropped;
-  const std::string mine = "ellm-kv." + std::to_string(geteuid()) + ".";
+  const std::string mine = std::to_string(geteuid()) + ".";
   while (const dirent* entry = readdir(folder.get())) {
     const std::string name = entry->d_name;
-    if (name.starts_with(mine)) drop_segment(std::string(kFolder) + "/" + name, dropped);
+    if (name.starts_with("ellm-kv." + mine) || (weights && name.starts_with("ellm-weights." + mine)))
+      drop_segment(std::string(kFolder) + "/" + name, dropped);
   }
   return dropped;
 }
@@ -55,13 +56,16 @@ Dropped drop() {
 int cache_command(Invocation& invocation) {
   CommandLine line(invocation,
                    "Frees the memory in which daemons of yours that have ended keep the prefixes that they computed, for the "
-                   "next one to use. (The system's daemon keeps them in systemd: stopping the service frees them.)",
-                   "  ellm cache drop");
+                   "next one to use, and with --weights that of the models' weights. (The system's daemon keeps them in systemd: "
+                   "stopping the service frees them.)",
+                   "  ellm cache drop --weights");
   std::string action;
   line.app.add_option("ACTION", action, "drop")->required()->check(CLI::IsMember({"drop"}));
+  bool weights = false;
+  line.app.add_flag("--weights", weights, "also loaded models' weights, with which a daemon starts at once");
   line.add_json();
   line.parse();
-  const Dropped dropped = drop();
+  const Dropped dropped = drop(weights);
   if (line.json) {
     write_out(format("{\"dropped\": %ju, \"bytes\": %ju, \"in_use\": %ju}\n", uintmax_t{dropped.segments},
                      uintmax_t{dropped.bytes}, uintmax_t{dropped.in_use}));

@@ -92,6 +92,12 @@ void remember(const std::string& directory, const std::string& file, const std::
 
 std::string text_digest(std::string_view text) { return hex(0, XXH3_64bits(text.data(), text.size())).substr(16); }
 
+std::string file_identity(const std::vector<std::string>& files) {
+  std::string all;
+  for (const std::string& path : files) all += identity(Descriptor(path).fd) + ' ';
+  return all;
+}
+
 std::string file_digest(const std::vector<std::string>& files, const std::string& directory) {
   const std::string memory = directory.empty() ? "" : directory + "/digests";
   auto digests = memory.empty() ? std::map<std::string, std::string>() : remembered(memory);

@@ -11,6 +11,9 @@ namespace ellm::model {
 /// beside each file's device, inode, size, mtime and ctime. Throws std::system_error where a file cannot be read.
 std::string file_digest(const std::vector<std::string>& files, const std::string& directory);
 
+/// What changes when one of the files does: device, inode, size, mtime and ctime. Throws as above.
+std::string file_identity(const std::vector<std::string>& files);
+
 /// XXH3-64 of a text, 16 hex digits.
 std::string text_digest(std::string_view text);
 

@@ -1,4 +1,4 @@
-// Loading: checks the file, adds up the memory, maps one region and repacks every matrix into it on several threads.
+// Loading: checks the file, adds up the memory, and takes over the weights that an earlier process repacked, or repacks them.
 #include "daemon/model/model.h"
 
 #include <fcntl.h>
@@ -6,147 +6,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <map>
+#include <new>
 
 #include "daemon/format/inspect.h"
+#include "daemon/model/collector.h"
 #include "daemon/model/key_means.h"
-#include "kernels/blocks.h"
+#include "daemon/model/threads.h"
 
 namespace ellm::model {
 namespace {
-
-using format::Tensor;
-using kernels::PanelMatrix;
-using kernels::WeightType;
-
-/// A matrix that waits for its place in the region.
-struct Pending {
-  const Tensor* tensor;
-  uint64_t first_row;      // of the tensor's
-  PanelMatrix* target;
-  size_t offset;
-};
-
-/// Collects what a model needs from its file: matrices to repack, vectors to widen to f32.
-class Collector {
- public:
-  Collector(const format::Gguf& file, bool float_weights) : file_(file), float_weights_(float_weights) {}
-
-  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
-
-  void matrix(const std::string& name, PanelMatrix* target) { rows(name, 0, find(name).rows(), target); }
-
-  /// `count` of a tensor's rows as a matrix of its own.
-  void rows(const std::string& name, uint64_t first, uint64_t count, PanelMatrix* target) {
-    const Tensor& tensor = find(name);
-    const auto stored = static_cast<WeightType>(tensor.type->id);
-    const WeightType type = float_weights_ && kernels::is_quantised(stored) ? WeightType::f16 : stored;
-    const auto cols = static_cast<uint32_t>(tensor.dims[0]);
-    *target = {type, static_cast<uint32_t>(count), cols, nullptr, kernels::panel_bytes(type, cols)};
-    matrices_.push_back({&tensor, first, target, bytes_});
-    bytes_ += target->panel_bytes * target->panels();
-  }
-
-  /// A norm or bias as f32; null where the file has none.
-  void vector(const std::string& name, const float** target) {
-    *target = nullptr;
-    const Tensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) return;
-    vectors_.push_back({tensor, target});
-    vector_floats_ += tensor->elements();
-  }
-
-  size_t matrix_bytes() const { return bytes_; }
-  size_t vector_floats() const { return vector_floats_; }
-
-  void place_vectors(std::vector<float>& memory) const {
-    memory.resize(vector_floats_);
-    float* at = memory.data();
-    std::vector<std::byte> stored;
-    for (const auto& [tensor, target] : vectors_) {
-      stored.resize(tensor->data.size());
-      file_.read(*tensor, 0, stored);
-      kernels::dequantize(static_cast<WeightType>(tensor->type->id), stored.data(), tensor->elements(), at);
-      *target = at;
-      at += tensor->elements();
-    }
-  }
-
-  /// Repacks on `threads` threads, in pieces of a few panels. The file is read, not mapped, so that one that is cut short
-  /// meanwhile is an error of this load and no signal for the whole process.
-  void place_matrices(std::byte* memory, uint32_t threads) const {
-    for (const Pending& p : matrices_) p.target->data = memory + p.offset;
-    std::atomic<uint64_t> next = 0;
-    std::vector<uint64_t> first_piece;
-    uint64_t pieces = 0;
-    for (const Pending& p : matrices_) {
-      first_piece.push_back(pieces);
-      pieces += (p.target->panels() + kPiece - 1) / kPiece;
-    }
-    std::mutex failure_mutex;
-    std::exception_ptr failure;   // the first
-    const auto work = [&]() noexcept {
-      try {
-        std::vector<std::byte> rows;
-        for (uint64_t i; (i = next.fetch_add(1)) < pieces;) {
-          const size_t m = std::upper_bound(first_piece.begin(), first_piece.end(), i) - first_piece.begin() - 1;
-          place_piece(matrices_[m], static_cast<uint32_t>(i - first_piece[m]) * kPiece, memory, rows);
-        }
-      } catch (...) {
-        next = pieces;
-        const std::lock_guard lock(failure_mutex);
-        if (!failure) failure = std::current_exception();
-      }
-    };
-    {
-      std::vector<std::jthread> helpers;
-      for (uint32_t t = 1; t < threads; ++t) helpers.emplace_back(work);
-      work();
-    }
-    if (failure) std::rethrow_exception(failure);
-  }
-
- private:
-  const Tensor& find(const std::string& name) const {
-    const Tensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) throw file_.error("tensor '" + name + "' is missing");
-    return *tensor;
-  }
-
-  static constexpr uint32_t kPiece = 16;   // panels
-
-  /// Reads the rows of panels [first, first + kPiece) into `rows` and repacks them.
-  void place_piece(const Pending& p, uint32_t first, std::byte* memory, std::vector<std::byte>& rows) const {
-    const uint64_t row_bytes = p.tensor->data.size() / p.tensor->rows();
-    const uint32_t first_row = first * kernels::kPanelRows;
-    PanelMatrix piece = *p.target;
-    piece.rows = std::min(kPiece * kernels::kPanelRows, piece.rows - first_row);
-    rows.resize(piece.rows * row_bytes);
-    file_.read(*p.tensor, (p.first_row + first_row) * row_bytes, rows);
-    if (const auto stored = static_cast<WeightType>(p.tensor->type->id); stored != piece.type) rows = as_halves(stored, rows, piece);
-    std::byte* to = memory + p.offset + first * piece.panel_bytes;
-    piece.data = to;
-    kernels::repack(piece, to, rows.data(), 0, piece.panels());
-  }
-
-  static std::vector<std::byte> as_halves(WeightType stored, const std::vector<std::byte>& rows, const PanelMatrix& piece) {
-    const size_t n = size_t{piece.rows} * piece.cols;
-    std::vector<float> values(n);
-    std::vector<std::byte> halves(2 * n);
-    kernels::dequantize(stored, rows.data(), n, values.data());
-    if (!kernels::quantize(WeightType::f16, values.data(), n, halves.data())) throw std::logic_error("no F16");
-    return halves;
-  }
-
-  const format::Gguf& file_;
-  const bool float_weights_;
-  std::vector<Pending> matrices_;
-  std::vector<std::pair<const Tensor*, const float**>> vectors_;
-  size_t bytes_ = 0, vector_floats_ = 0;
-};
 
 void collect_qkv(Collector& c, const ModelConfig& config, const std::string& blk, Layer& l) {
   if (c.has(blk + "attn_qkv.weight")) {
@@ -225,12 +94,19 @@ std::vector<float> find_key_means(const std::shared_ptr<const Model>& model, con
 
 std::string megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-/// The file's pages have served: the weights must not stand in memory twice.
-void drop_page_cache(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+/// The tensors' pages have served: the weights must not stand in memory twice. What stands before them is wanted again when
+/// the daemon starts anew.
+void drop_page_cache(const format::Gguf& file) {
+  std::map<uint32_t, uint64_t> first;   // tensor's offset by part
+  for (const format::Tensor& tensor : file.tensors()) {
+    const auto [at, fresh] = first.try_emplace(tensor.part, tensor.offset);
+    if (!fresh) at->second = std::min(at->second, tensor.offset);
+  }
+  const std::vector<std::string> paths = file.part_paths();
+  for (const auto& [part, offset] : first) {
+    const int fd = ::open(paths[part].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::posix_fadvise(fd, static_cast<off_t>(offset), 0, POSIX_FADV_DONTNEED);
     ::close(fd);
   }
 }
@@ -262,21 +138,11 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> fil
 
   Collector collector(*file, options.float_weights);
   collect(collector, model->config_, model->weights_);
-  const size_t need = collector.matrix_bytes();
-  const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
-  if (need > have) {
-    throw LoadError(path + ": the weights need " + megabytes(need) + " of memory, " + megabytes(have) + " are available");
-  }
-  try {
-    model->region_ = runtime::Region::map(need, options.memory);
-  } catch (const std::bad_alloc&) {
-    throw LoadError(path + ": cannot map " + megabytes(need) + " of memory for the weights");
-  }
-  collector.place_vectors(model->vectors_);
-  collector.place_matrices(model->region_.data(), options.threads);
+  model->weight_bytes_ = collector.matrix_bytes();
+  model->place_weights(collector, options);
   file->check_unchanged();
   if (options.lock) {
-    if (auto problem = model->region_.lock(); problem) {
+    if (auto problem = runtime::lock_memory(model->memory_->data(), collector.bytes()); problem) {
       if (options.require_lock) throw LoadError(path + ": " + *problem);
       model->warnings_.push_back(path + ": " + *problem);
     } else {
@@ -284,11 +150,42 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> fil
     }
   }
   if (model->config_.tied_output) model->weights_.output = model->weights_.token_embedding;
-  const std::vector<std::string> paths = file->part_paths();
+  if (!model->weight_state_.taken_over) drop_page_cache(*file);
   file.reset();
-  drop_page_cache(paths);
   if (options.key_means) model->key_means_ = find_key_means(model, options);
   return model;
+}
+
+/// Takes them over, or makes them.
+void Model::place_weights(const Collector& collector, const LoadOptions& options) {
+  WeightPlace place = options.place;
+  place.fingerprint += collector.layout();
+  const size_t need = collector.bytes(), pieces = collector.pieces();
+  if (auto found = WeightMemory::find(place, need, pieces, options.threads, weight_state_)) {
+    memory_.emplace(std::move(*found));
+  } else {
+    const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
+    if (need > have)
+      throw LoadError(path_ + ": the weights need " + megabytes(need) + " of memory, " + megabytes(have) + " are available");
+    try {
+      memory_.emplace(WeightMemory::make(place, need, pieces, options.memory, options.threads, weight_state_));
+    } catch (const std::bad_alloc&) {
+      throw LoadError(path_ + ": cannot map " + megabytes(need) + " of memory for the weights");
+    }
+    collector.fill(memory_->data(), memory_->checks(), options.threads);
+    memory_->seal(weight_state_);
+  }
+  collector.place(memory_->data());
+  if (!memory_->checks().empty()) pieces_ = collector.pieces_of(memory_->data());
+}
+
+bool Model::weights_intact(uint32_t threads) const {
+  std::atomic<bool> intact = true;
+  const auto checks = memory_->checks();
+  on_threads(threads, checks.size(), [&](uint64_t i) {
+    if (intact && Collector::checksum(pieces_[i]) != checks[i]) intact = false;
+  });
+  return intact;
 }
 
 }  // namespace ellm::model

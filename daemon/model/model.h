@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "daemon/format/tokenizer.h"
 #include "daemon/model/config.h"
 #include "daemon/model/rope.h"
-#include "daemon/runtime/memory.h"
+#include "daemon/model/weight_memory.h"
 #include "kernels/kernel_set.h"
 
 namespace ellm::model {
@@ -52,6 +53,7 @@ struct Weights {
 
 struct LoadOptions {
   runtime::MemoryPolicy memory = {};
+  WeightPlace place = {};
   bool lock = true;                               // mlock; a failure is a warning
   bool require_lock = false;                      // … or an error
   uint32_t threads = 1;                           // that repack
@@ -67,6 +69,8 @@ class LoadError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+class Collector;
 
 class Model {
  public:
@@ -86,7 +90,12 @@ class Model {
   const std::shared_ptr<const format::ChatTemplate>& chat_template() const { return chat_template_; }
   const std::string& chat_template_error() const { return chat_template_error_; }
   const std::string& path() const { return path_; }
-  size_t weight_bytes() const { return region_.size(); }
+  size_t weight_bytes() const { return weight_bytes_; }
+  /// Where the weights stand, and whether an earlier process has left them.
+  const WeightState& weight_state() const { return weight_state_; }
+  /// Whether the weights are what was repacked; to be asked where an earlier process left them and the state does not vouch
+  /// for them. Reads them once, on `threads` threads: about the time that one token takes.
+  bool weights_intact(uint32_t threads) const;
   bool locked() const { return locked_; }
   uint64_t parameters() const { return parameters_; }
   uint64_t file_bytes() const { return file_bytes_; }
@@ -97,6 +106,8 @@ class Model {
 
  private:
   Model() = default;
+  void place_weights(const Collector& collector, const LoadOptions& options);
+
   std::string path_;
   ModelConfig config_;
   RopeTable rope_;
@@ -105,10 +116,12 @@ class Model {
   std::shared_ptr<const format::Tokenizer> tokenizer_;
   std::shared_ptr<const format::ChatTemplate> chat_template_;
   std::string chat_template_error_;
-  runtime::Region region_;
-  std::vector<float> vectors_;
+  std::optional<WeightMemory> memory_;
+  std::vector<std::span<const std::byte>> pieces_;   // of it, as its checksums go
+  WeightState weight_state_;
   Weights weights_;
   std::vector<std::string> warnings_;
+  size_t weight_bytes_ = 0;
   uint64_t parameters_ = 0, file_bytes_ = 0;
   std::string weight_types_;
   bool locked_ = false;

@@ -31,21 +31,6 @@ using Bitmask = std::unique_ptr<bitmask, BitmaskFree>;
 /// The nodes that this process may allocate on. Null without NUMA support in the kernel.
 Bitmask allowed_nodes() { return Bitmask(numa_available() < 0 ? nullptr : numa_get_mems_allowed()); }
 
-/// Returns an errno or 0.
-int apply_policy(void* data, size_t bytes, MemoryPolicy policy) {
-  if (policy.kind == MemoryPolicy::Kind::local) return 0;   // the kernel's default, or what numactl(8) was told
-  const Bitmask nodes = allowed_nodes();
-  const bool bind = policy.kind == MemoryPolicy::Kind::bind;
-  if (!nodes) return bind && policy.node != 0 ? ENODEV : 0;   // one node: both are fulfilled
-  if (bind) {
-    if (policy.node < 0 || !numa_bitmask_isbitset(nodes.get(), static_cast<unsigned>(policy.node))) return ENODEV;
-    numa_bitmask_clearall(nodes.get());
-    numa_bitmask_setbit(nodes.get(), static_cast<unsigned>(policy.node));
-  }
-  // The kernel takes the number of bits plus one.
-  return mbind(data, bytes, bind ? MPOL_BIND : MPOL_INTERLEAVE, nodes->maskp, nodes->size + 1, 0) == 0 ? 0 : errno;
-}
-
 /// Maps at a huge page's border, so that huge pages can be used from the first byte.
 void* map_aligned(size_t bytes) {
   const size_t slack = bytes >= kHugePage ? kHugePage : 0;
@@ -123,13 +108,27 @@ std::optional<MemoryPolicy> parse_memory_policy(const std::string& text) {
   return MemoryPolicy{MemoryPolicy::Kind::bind, node};
 }
 
+int place_memory(void* data, size_t bytes, MemoryPolicy policy) {
+  if (policy.kind == MemoryPolicy::Kind::local) return 0;   // the kernel's default, or what numactl(8) was told
+  const Bitmask nodes = allowed_nodes();
+  const bool bind = policy.kind == MemoryPolicy::Kind::bind;
+  if (!nodes) return bind && policy.node != 0 ? ENODEV : 0;   // one node: both are fulfilled
+  if (bind) {
+    if (policy.node < 0 || !numa_bitmask_isbitset(nodes.get(), static_cast<unsigned>(policy.node))) return ENODEV;
+    numa_bitmask_clearall(nodes.get());
+    numa_bitmask_setbit(nodes.get(), static_cast<unsigned>(policy.node));
+  }
+  // The kernel takes the number of bits plus one.
+  return mbind(data, bytes, bind ? MPOL_BIND : MPOL_INTERLEAVE, nodes->maskp, nodes->size + 1, 0) == 0 ? 0 : errno;
+}
+
 Region Region::map(size_t bytes, MemoryPolicy policy) {
   Region region;
   if (bytes == 0) return region;
   if (bytes > std::numeric_limits<size_t>::max() / 2) throw std::bad_alloc();
   region.data_ = static_cast<std::byte*>(map_aligned(bytes));
   region.size_ = bytes;
-  region.policy_error_ = apply_policy(region.data_, bytes, policy);
+  region.policy_error_ = place_memory(region.data_, bytes, policy);
   madvise(region.data_, bytes, MADV_DONTDUMP);
   madvise(region.data_, bytes, MADV_HUGEPAGE);   // a wish: kernels without huge pages refuse it
   return region;
@@ -150,13 +149,13 @@ Region::~Region() {
   if (data_) munmap(data_, size_);   // unlocks as well
 }
 
-std::optional<std::string> Region::lock() {
-  if (!data_ || mlock(data_, size_) == 0) return std::nullopt;
+std::optional<std::string> lock_memory(const void* data, size_t bytes) {
+  if (bytes == 0 || mlock(data, bytes) == 0) return std::nullopt;
   const int error = errno;
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  const unsigned long long needed = size_ + kib_field("/proc/self/status", "VmLck").value_or(0);
-  std::string message = "cannot lock " + human(size_) + " of memory";
+  const unsigned long long needed = bytes + kib_field("/proc/self/status", "VmLck").value_or(0);
+  std::string message = "cannot lock " + human(bytes) + " of memory";
   if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed)
     return message + ": " + std::strerror(error) + " (RLIMIT_MEMLOCK is not the cause)";
   return message + ": RLIMIT_MEMLOCK is " + human(limit.rlim_cur) + ", " + human(needed) +

@@ -14,6 +14,11 @@ struct MemoryPolicy {
 /// "local", "interleave", "bind:N". Absent: not one of these, or a node that this machine lacks.
 std::optional<MemoryPolicy> parse_memory_policy(const std::string& text);
 
+/// Applies the policy to memory that was not touched yet, private or shared. Returns an errno or 0.
+int place_memory(void* data, size_t bytes, MemoryPolicy policy);
+/// mlock. On failure returns what limits it and how to raise it, for one warning line.
+std::optional<std::string> lock_memory(const void* data, size_t bytes);
+
 class Region {
  public:
   /// Maps `bytes` (zeroed, 64-byte aligned at least, excluded from core dumps; resident once touched). 0 bytes: an
@@ -29,8 +34,6 @@ class Region {
   /// The errno for which the kernel refused the policy (container runtimes forbid mbind), 0 if it is in force. The
   /// memory is good in either case, its place is then the kernel's choice.
   int policy_error() const { return policy_error_; }
-  /// mlock. On failure returns what limits it and how to raise it, for one warning line.
-  std::optional<std::string> lock();
 
  private:
   std::byte* data_ = nullptr;

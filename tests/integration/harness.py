@@ -52,7 +52,7 @@ class Daemon:
         self.log = open(os.path.join(self.directory, "log"), "a+")
         command = [ELLMD, "--config", self.config, "--socket", self.socket, "--threads", "2", *options]
         if not keep:
-            command += ["--kv-keep", "off"]      # nothing stays in /dev/shm
+            command += ["--kv-keep", "off", "--memory-keep", "off"]      # nothing stays in /dev/shm
         if user is not None:
             command[0] = shutil.copy(ELLMD, self.directory)   # where it was built others may not look
             for path in (self.directory, self.models_dir):

@@ -180,7 +180,8 @@ class Units(unittest.TestCase):
         third, crashed = ask()
         self.assertNotEqual(restarted, crashed)
         self.assertEqual((third.cached, third.tokens), (499, first.tokens))
-        self.assertEqual(show("NFileDescriptorStore"), "1")
+        self.assertEqual(show("NFileDescriptorStore"), "2")          # and the weights
+        self.assertGreaterEqual(journal().count("'small': its weights are still there"), 2)
         with Connection(SOCKET) as connection:
             connection.models(UNLOAD, "small")
         wait_for(lambda: show("NFileDescriptorStore") == "0", "the descriptor's removal")

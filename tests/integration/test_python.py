@@ -224,7 +224,7 @@ class Restarts(unittest.TestCase):
                       'os.set_inheritable(3, True); os.execv(sys.argv[2], sys.argv[2:])'
             process = subprocess.Popen(
                 [sys.executable, "-c", command, str(listener.fileno()), ELLMD, "--config", directory + "/config", "--threads", "1",
-                 "--kv-keep", "off"],
+                 "--kv-keep", "off", "--memory-keep", "off"],
                 env={**environment(directory), "LISTEN_FDS": "1"}, stderr=subprocess.DEVNULL, pass_fds=[listener.fileno()])
             caller.join(30)
             process.terminate()

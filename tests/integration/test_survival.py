@@ -24,6 +24,10 @@ def segments():
     return set(glob.glob("/dev/shm/ellm-kv.%d.*" % os.geteuid()))
 
 
+def weights():
+    return set(glob.glob("/dev/shm/ellm-weights.%d.*" % os.geteuid()))
+
+
 class DescriptorStore:
     """What systemd does for a unit with FileDescriptorStoreMax: takes descriptors by notification, hands them to the next."""
     WRAPPER = """
@@ -93,8 +97,8 @@ class Survival(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.directory = folder.name
-        before = segments()
-        self.addCleanup(lambda: [os.unlink(path) for path in segments() - before])
+        before = segments() | weights()
+        self.addCleanup(lambda: [os.unlink(path) for path in (segments() | weights()) - before])
 
     def start(self, keep=True, **more):
         daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories"], directory=self.directory, keep=keep, **more)
@@ -195,19 +199,20 @@ class Survival(unittest.TestCase):
             with store.start() as connection:
                 cold = connection.generate(tokens=tokens, model="stories", max_tokens=8, ignore_eos=True)
                 self.assertEqual(cold.cached, 0)
-            self.assertEqual(len(store.stored), 1)
+            self.assertEqual(sorted(name.split(".")[0] for name in store.stored), ["ellm-kv", "ellm-weights"])
             for end in (signal.SIGTERM, signal.SIGKILL):
                 store.end(end)
                 with store.start() as connection:
                     warm = connection.generate(tokens=tokens, model="stories", max_tokens=8, ignore_eos=True)
                     self.assertEqual((warm.cached, warm.tokens), (499, cold.tokens))
-                self.assertEqual(len(store.stored), 1)
+                self.assertEqual(len(store.stored), 2)
             store.end(signal.SIGTERM)
             with store.start("--kv-type", "f32") as connection:          # another setting: another segment under the name
                 self.assertEqual(connection.generate(tokens=tokens, model="stories", max_tokens=8).cached, 0)
                 self.assertEqual(connection.generate(tokens=tokens, model="stories", max_tokens=8).cached, 499)
-                self.assertEqual(len(store.stored), 1)
+                self.assertEqual(len(store.stored), 2)
                 connection.models(UNLOAD, "stories")
+            store.receive()
             store.receive()
             self.assertEqual(store.stored, {})
             store.end(signal.SIGTERM)

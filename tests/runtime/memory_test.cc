@@ -70,7 +70,7 @@ TEST(Region, IsUnmappedAndMoves) {
 
 TEST(Region, NothingAndTooMuch) {
   EXPECT_EQ(Region::map(0, {}).data(), nullptr);
-  EXPECT_FALSE(Region::map(0, {}).lock());
+  EXPECT_FALSE(lock_memory(nullptr, 0));
   EXPECT_THROW(Region::map(std::numeric_limits<size_t>::max(), {}), std::bad_alloc);
   EXPECT_THROW(Region::map(size_t{1} << 60, {}), std::bad_alloc);
 }
@@ -115,7 +115,7 @@ TEST(MemoryPolicy, ANodeThatIsNotThereIsReported) {
 TEST(Region, LocksWithinTheLimit) {
   if (!kMlockWorks) GTEST_SKIP() << "a sanitizer's mlock";
   Region region = Region::map(16384, {});
-  if (const auto problem = region.lock()) GTEST_SKIP() << *problem;
+  if (const auto problem = lock_memory(region.data(), region.size())) GTEST_SKIP() << *problem;
   EXPECT_NE(vm_flags(region.data()).find(" lo "), std::string::npos);   // VM_LOCKED
 }
 
@@ -130,7 +130,7 @@ TEST(Region, LockSaysWhatLimitsIt) {
     const rlimit limit{64 << 10, 64 << 10};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)) _exit(1);
     Region region = Region::map(3 << 20, {});
-    const std::string text = region.lock().value_or("locked");
+    const std::string text = lock_memory(region.data(), region.size()).value_or("locked");
     _exit(write(channel[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
   }
   close(channel[1]);

@@ -1,0 +1,41 @@
+// Where the repacked weights of models stand, so that they outlive the daemon: under systemd in its file-descriptor store,
+// else in /dev/shm. One object for each model's name; its fingerprint says of which bytes. Used while a model is loaded or
+// unloaded, by one thread at a time.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/config.h"
+#include "daemon/model/weight_memory.h"
+
+namespace ellm::daemon {
+
+class WeightKeep {
+ public:
+  /// `stored`: the descriptors that systemd kept, by name; they belong to this object now.
+  WeightKeep(const Config& config, std::map<std::string, int> stored);
+  ~WeightKeep();
+
+  /// Memory that an earlier process's weights of this model hold.
+  uint64_t held_bytes(const std::string& model) const;
+  /// Of a model that is about to be loaded from files with this digest.
+  model::WeightPlace place(const std::string& model, const std::string& digest);
+  /// It is loaded: has systemd keep what is new. Returns what is worth a line in the log, or nothing.
+  std::string loaded(const std::string& model, const model::WeightState& state, std::vector<std::string>& warnings);
+  /// It was unloaded, or removed: the memory goes.
+  void forget(const std::string& model);
+  bool keeps() const { return place_ != Place::nowhere; }
+
+ private:
+  enum class Place : uint8_t { nowhere, shared_memory, fd_store };
+  std::string object_name(const std::string& model) const;
+
+  const Place place_;
+  const bool in_small_pages_;
+  const std::string policy_, state_directory_;
+  std::map<std::string, int> stored_;
+};
+
+}  // namespace ellm::daemon
