@@ -3,9 +3,12 @@
 
 #include <string.h>
 
+#include <utility>
+
 #include "kernels/blocks.h"
 #include "kernels/kv_block.h"
 #include "kernels/panel_layout.h"
+#include "kernels/read_block.h"
 
 namespace ellm::kernels {
 namespace {
@@ -51,17 +54,71 @@ struct PieceTable {
 };
 constexpr PieceTable kPieces;
 
-void write_planes(std::byte* planes, int bits, uint32_t lane, const uint32_t* code) {
-  uint32_t vectors[8] = {};
-  for (int g = 0; g < 8; ++g) {
-    const PlanePieces& p = kPieces.of[bits][g];
-    for (int i = 0; i < p.count; ++i) {
-      const PlanePiece& piece = p.piece[i];
-      vectors[piece.vector] |= (code[g] >> piece.to & bytes_of_bits(piece.width)) << piece.bit;
-    }
-  }
+/// Group g's code into its vectors. Everything is known at compile time: repacking decides how long a cold start takes.
+template <int bits, int g>
+inline void put_group(uint32_t* vectors, uint32_t code) {
+  constexpr PlanePieces p = plane_pieces(bits, g);
+  const auto put = [&]<int i>() {
+    constexpr PlanePiece piece = p.piece[i];
+    vectors[piece.vector] |= (code >> piece.to & bytes_of_bits(piece.width)) << piece.bit;
+  };
+  put.template operator()<0>();
+  if constexpr (p.count > 1) put.template operator()<1>();
+  if constexpr (p.count > 2) put.template operator()<2>();
+}
+template <int bits>
+inline void write_planes(std::byte* planes, uint32_t lane, const uint32_t* code) {
+  uint32_t vectors[bits] = {};
+  [&]<int... g>(std::integer_sequence<int, g...>) {
+    (put_group<bits, g>(vectors, code[g]), ...);
+  }(std::make_integer_sequence<int, 8>());
   for (int v = 0; v < bits; ++v) set_word(planes + 64 * v, lane, vectors[v]);
 }
+
+/// One lane's block, onto zeroed memory.
+template <WeightType type>
+inline void put_lane(std::byte* panel, size_t block, uint32_t lane, const LaneBlock& b) {
+  constexpr QuantLayout l = quant_layout(type);
+  const Place at = place_of(l, block);
+  constexpr bool k_quant = l.blocks > 1;
+  std::byte* d = panel + (k_quant ? at.header : at.scales);
+  memcpy(d + 2 * lane, &b.d, 2);
+  if constexpr (l.has_minimum) memcpy(d + 32 + 2 * lane, &b.m, 2);
+  if constexpr (k_quant) {
+    for (size_t i = 0; i < scale_bytes(l); ++i) memcpy(panel + at.scales + scale_byte(l, lane, i), &b.sc[i], 1);
+  }
+  write_planes<l.bits>(panel + at.planes, lane, b.code);
+}
+
+/// Block by block, all rows of one: the vectors of a block stay in the nearest cache until they are full.
+template <WeightType type>
+void repack_blocks(const PanelMatrix& m, std::byte* panel, const std::byte* rows, size_t row_bytes, uint32_t n) {
+  const BlockShape shape = block_shape(type);
+  for (size_t b = 0; b < m.cols / kBlock; ++b) {
+    for (uint32_t r = 0; r < n; ++r) put_lane<type>(panel, b, r, read_block(type, shape, rows + r * row_bytes, b));
+  }
+}
+
+/// Calls of<type>() of a quantised type's instance.
+template <class Function>
+void with_type(WeightType type, const Function& of) {
+  switch (type) {
+    case WeightType::q4_0: return of.template operator()<WeightType::q4_0>();
+    case WeightType::q4_1: return of.template operator()<WeightType::q4_1>();
+    case WeightType::q5_0: return of.template operator()<WeightType::q5_0>();
+    case WeightType::q5_1: return of.template operator()<WeightType::q5_1>();
+    case WeightType::q2_k: return of.template operator()<WeightType::q2_k>();
+    case WeightType::q3_k: return of.template operator()<WeightType::q3_k>();
+    case WeightType::q4_k: return of.template operator()<WeightType::q4_k>();
+    case WeightType::q5_k: return of.template operator()<WeightType::q5_k>();
+    case WeightType::q6_k: return of.template operator()<WeightType::q6_k>();
+    case WeightType::iq4_nl: return of.template operator()<WeightType::iq4_nl>();
+    case WeightType::iq4_xs: return of.template operator()<WeightType::iq4_xs>();
+    case WeightType::mxfp4: return of.template operator()<WeightType::mxfp4>();
+    default: return of.template operator()<WeightType::q8_0>();
+  }
+}
+
 void read_planes(const std::byte* planes, int bits, uint32_t lane, uint32_t* code) {
   for (int g = 0; g < 8; ++g) {
     const PlanePieces& p = kPieces.of[bits][g];
@@ -103,19 +160,6 @@ LaneBlock read_lane(WeightType type, const std::byte* panel, size_t block, uint3
   return b;
 }
 
-void write_lane(WeightType type, std::byte* panel, size_t block, uint32_t lane, const LaneBlock& b) noexcept {
-  const QuantLayout l = quant_layout(type);
-  const Place at = place_of(l, block);
-  const bool k_quant = l.blocks > 1;
-  std::byte* d = panel + (k_quant ? at.header : at.scales);
-  memcpy(d + 2 * lane, &b.d, 2);
-  if (l.has_minimum) memcpy(d + 32 + 2 * lane, &b.m, 2);
-  if (k_quant) {
-    for (size_t i = 0; i < scale_bytes(l); ++i) memcpy(panel + at.scales + scale_byte(l, lane, i), &b.sc[i], 1);
-  }
-  write_planes(panel + at.planes, l.bits, lane, b.code);
-}
-
 size_t panel_bytes(WeightType type, uint32_t cols) noexcept {
   const size_t blocks = (size_t{cols} + kBlock - 1) / kBlock;
   if (!is_quantised(type)) return blocks * kBlock * kPanelRows * element_bytes(type);
@@ -136,11 +180,7 @@ void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, u
       repack_floats(dst, panel, rows, n);
       continue;
     }
-    for (uint32_t r = 0; r < n; ++r) {
-      for (size_t b = 0; b < dst.cols / kBlock; ++b) {
-        write_lane(dst.type, panel, b, r, read_gguf(dst.type, rows + r * row_bytes, b));
-      }
-    }
+    with_type(dst.type, [&]<WeightType type>() { repack_blocks<type>(dst, panel, rows, row_bytes, n); });
   }
 }
 

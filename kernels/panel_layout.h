@@ -102,9 +102,8 @@ struct LaneScales {
 
 /// Block `block` (of 32 weights) of a GGUF row.
 LaneBlock read_gguf(WeightType type, const std::byte* row, size_t block) noexcept;
-/// Block `block` of a panel's lane, and its inverse (onto zeroed memory).
+/// Block `block` of a panel's lane.
 LaneBlock read_lane(WeightType type, const std::byte* panel, size_t block, uint32_t lane) noexcept;
-void write_lane(WeightType type, std::byte* panel, size_t block, uint32_t lane, const LaneBlock& b) noexcept;
 
 LaneScales lane_scales(WeightType type, const LaneBlock& b) noexcept;
 /// Q2_K, Q3_K: the integer scale of each half (Q3_K: negated).
