@@ -199,13 +199,13 @@ std::string facts_text(const Facts& facts, bool keys, bool tensors) {
   text += fact("architecture", facts.architecture);
   const uint64_t active = active_parameters(facts);
   text += fact("parameters", number(parameters) + " (" + format::size_label(parameters) + ")" +
-                                 (active == parameters ? "" : ", " + format::size_label(active) + " of them for each token"));
+                                 (active == parameters ? "" : ", " + format::size_label(active) + " for each token"));
   text += fact("weights", weights_text(file));
   text += fact("layers", number(facts.layers));
   text += fact("heads", format("%ju, %ju for K and V, of %ju", static_cast<uintmax_t>(facts.heads),
                                static_cast<uintmax_t>(facts.kv_heads), static_cast<uintmax_t>(facts.head_dim)));
-  if (facts.experts) text += fact("experts", format("%ju, %ju of them for each token", static_cast<uintmax_t>(facts.experts),
-                                                    static_cast<uintmax_t>(facts.experts_used)));
+  if (facts.experts)
+    text += fact("experts", number(facts.experts) + ", " + number(facts.experts_used) + " of them for each token");
   text += fact("embedding", number(facts.embedding));
   text += fact("context", number(facts.context) + " tokens");
   text += fact("tokenizer", facts.tokenizer);

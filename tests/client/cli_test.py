@@ -319,7 +319,7 @@ class CliTest(unittest.TestCase):
         write_gguf(path, keys, {"token_embd.weight": ([32, 10], bytes(1280)), "blk.0.ffn_up_exps.weight": ([32, 4, 8], bytes(4096))})
         text = self.ellm("inspect", path)
         self.assertIn("experts       8, 2 of them for each token\n", text)
-        self.assertIn("parameters    1344 (1.3K), 576 of them for each token\n", text)
+        self.assertIn("parameters    1344 (1.3K), 576 for each token\n", text)
         self.assertEqual(json.loads(self.ellm("inspect", path, "--json"))["active_parameters"], 320 + 2 * 128)
 
     def test_what_a_file_says_commands_no_terminal_and_poses_as_no_line(self):
