@@ -1,4 +1,4 @@
-"""The Python package `ellm` in a program that forks, and streams that are asked again after a failure."""
+"""The Python package `ellm` in a program that forks, and what is no prompt or has failed already."""
 import asyncio
 import os
 import sys
@@ -74,6 +74,13 @@ class Fork(OneDaemon):
 
 @needs_model
 class Failed(OneDaemon):
+    def test_bytes_are_no_prompt(self):
+        with ellm.Client(self.daemon.socket) as client:
+            for call in (client.generate, client.score):
+                with self.assertRaisesRegex(TypeError, "not bytes"):
+                    call(b"Once upon a time")
+            self.assertEqual(len(client.generate("Once", max_tokens=2, ignore_eos=True).tokens), 2)
+
     def test_a_stream_that_failed_fails_again(self):
         with ellm.Client(self.daemon.socket) as client:
             stream = client.generate_stream("x", model="nonesuch")

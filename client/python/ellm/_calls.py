@@ -88,6 +88,8 @@ def _sampling(options: Options) -> m.Sampling:
 
 
 def _text_or_tokens(prompt: Prompt) -> dict[str, Any]:
+    if isinstance(prompt, (bytes, bytearray, memoryview)):          # numbers, too, but none that anybody means
+        raise TypeError("a prompt is a str or token ids, not bytes: decode them")
     return {} if isinstance(prompt, str) else {"tokens": list(prompt), "use_tokens": True}
 
 
