@@ -14,16 +14,16 @@
 #include <cstring>
 #include <new>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "shm/huge_pages.h"
 #include "shm/page_record.h"
 #include "shm/segment.h"
 
 namespace ellm::shm {
 namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
 
 [[noreturn]] void fail(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), "KV segment: " + what);
@@ -102,6 +102,7 @@ struct KvPages::Impl {
   Impl(const StoreOptions& options, const Plan& plan, Segment&& segment, bool taken_over);
   void write_header(const StoreOptions& options);
   void keep_sealed();
+  void find_memory();
   PageRecordData& record(PageId page) const {
     assert(page < pages);
     return reinterpret_cast<PageRecordData*>(segment.data() + sizeof(SegmentHeaderData))[page];
@@ -121,12 +122,12 @@ struct KvPages::Impl {
   std::vector<PageId> free;       // a stack, so that pages which have memory are used again first
   std::vector<bool> populated;    // pages that have memory
   uint32_t populated_pages = 0;
+  std::jthread mapper;            // maps what an earlier process left; the last member, so that it ends first
 };
 
 KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, bool taken_over)
     : geometry(options.geometry), plan(plan), pages(options.pages), segment(std::move(s)), taken_over(taken_over),
       populated(options.pages) {
-  madvise(payload(0), plan.segment_bytes - plan.payload_offset, MADV_HUGEPAGE);   // where the administrator allows them
   if (options.lock) locked = mlock2(segment.data(), plan.segment_bytes, MLOCK_ONFAULT) == 0;
   const size_t records_end = sizeof(SegmentHeaderData) + size_t{pages} * sizeof(PageRecordData);
   if (const int error = segment.populate(0, records_end)) fail(error, "memory for its records");
@@ -139,14 +140,33 @@ KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, 
   }
 }
 
+/// Which pages have memory; it is mapped behind the back of whoever makes the first request, in small pages a third of a
+/// second for a gigabyte, in huge ones a hundredth of that.
+void KvPages::Impl::find_memory() {
+  auto ranges = segment.memory(plan.payload_offset, plan.segment_bytes);
+  for (const auto& [first, end] : ranges) {
+    const size_t payload_first = first - plan.payload_offset, payload_end = end - plan.payload_offset;
+    for (size_t page = (payload_first + plan.page_bytes - 1) / plan.page_bytes; (page + 1) * plan.page_bytes <= payload_end; ++page) {
+      populated[page] = true;
+      ++populated_pages;
+    }
+  }
+  if (ranges.empty()) return;
+  mapper = std::jthread([this, ranges = std::move(ranges)](const std::stop_token& stop) {
+    constexpr size_t kStep = size_t{16} << 20;
+    for (const auto& [first, end] : ranges) {
+      for (size_t at = first; at < end && !stop.stop_requested(); at += kStep)
+        madvise(segment.data() + at, std::min(kStep, end - at), MADV_POPULATE_READ);   // where it fails: one by one, later
+    }
+  });
+}
+
 /// Frees every page but those whose record proves itself.
 void KvPages::Impl::keep_sealed() {
   ++reinterpret_cast<SegmentHeaderData*>(segment.data())->epoch;
+  find_memory();
   for (PageId page = pages; page > 0; --page) {
     PageRecordData& r = record(page - 1);
-    const bool has_memory = segment.has_memory(payload_offset(page - 1), plan.page_bytes);
-    populated[page - 1] = has_memory;
-    populated_pages += has_memory;
     if (r.state.load(std::memory_order_acquire) == PageState::sealed && r.n_tokens > 0 && r.n_tokens <= kPageTokens &&
         page_key({r.parent_key[0], r.parent_key[1]}, r.name_space, std::span(r.tokens, r.n_tokens)) ==
             PageKey{r.key[0], r.key[1]})
@@ -220,7 +240,7 @@ std::optional<PageId> KvPages::allocate() {
   if (impl_->free.empty()) return std::nullopt;
   const PageId page = impl_->free.back();
   if (!impl_->populated[page]) {
-    if (impl_->segment.populate(impl_->payload_offset(page), impl_->plan.page_bytes) != 0) return std::nullopt;
+    if (impl_->segment.populate_huge_pages(impl_->payload_offset(page), impl_->plan.page_bytes) != 0) return std::nullopt;
     impl_->populated[page] = true;
     ++impl_->populated_pages;
   }

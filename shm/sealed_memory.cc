@@ -1,10 +1,4 @@
 // See sealed_memory.h.
-//
-// Huge pages. Without them reading weights costs a third of the bandwidth, and most kernels give shared memory none
-// (/sys/kernel/mm/transparent_hugepage/shmem_enabled is "never" unless the administrator has changed it). MADV_COLLAPSE
-// (Linux 6.1) makes one of what stands in 2 MiB whatever that file says; a page that is there already is all that it asks
-// for, the holes around it become zeroes. The huge page belongs to the object, not to the mapping: who maps it later gets it
-// with one page fault.
 #include "shm/sealed_memory.h"
 
 #include <fcntl.h>
@@ -21,11 +15,10 @@
 #include <system_error>
 #include <utility>
 
+#include "shm/huge_pages.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U   // Linux 6.3
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25          // Linux 6.1
 #endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -34,8 +27,6 @@
 namespace ellm::shm {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kPage = 4096;
 /// FUTURE_WRITE and not WRITE, under which kernels before 6.7 refuse shared mappings; our own writable one is gone by then.
 constexpr int kSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -44,8 +35,6 @@ constexpr int kSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEA
 }
 
 std::string path_of(const std::string& name) { return "/dev/shm/" + name; }
-
-size_t up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /// Closed unless it was taken.
 struct Descriptor {
@@ -127,10 +116,10 @@ bool is_whole(int fd, size_t object_bytes) {
 
 SealedMemory::SealedMemory(const SealedOptions& options, int fd) : options_(options), fd_(fd) {
   options_.fd = -1;
-  checks_offset_ = kHugePage + up(options.bytes, kPage);
+  checks_offset_ = kHugePage + round_up_to(options.bytes, kSmallPage);
   // Whole huge pages, but for what fits into a few small ones.
-  const size_t rest = checks_offset_ - kHugePage + up(options.checks * sizeof(uint64_t), kPage);
-  object_bytes_ = kHugePage + (rest < kHugePage ? rest : up(rest, kHugePage));
+  const size_t rest = checks_offset_ - kHugePage + round_up_to(options.checks * sizeof(uint64_t), kSmallPage);
+  object_bytes_ = kHugePage + (rest < kHugePage ? rest : round_up_to(rest, kHugePage));
 }
 
 SealedMemory::SealedMemory(SealedMemory&& other) noexcept
@@ -152,27 +141,11 @@ std::span<uint64_t> SealedMemory::checks() const {
   return {reinterpret_cast<uint64_t*>(base_ + checks_offset_), options_.checks};
 }
 
-/// At a huge page's border; in the place of an earlier mapping where there is one.
+/// In the place of an earlier mapping where there is one.
 void SealedMemory::map(int protection) {
-  int fixed = MAP_FIXED;
-  std::byte* at = base_;
-  if (at == nullptr) {
-    void* raw = ::mmap(nullptr, object_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (raw == MAP_FAILED) fail(errno, "mapping " + std::to_string(object_bytes_ >> 20) + " MiB");
-    auto* begin = static_cast<std::byte*>(raw);
-    const size_t skip = up(reinterpret_cast<uintptr_t>(raw), kHugePage) - reinterpret_cast<uintptr_t>(raw);
-    at = begin + skip;
-    if (skip != 0) ::munmap(begin, skip);
-    ::munmap(at + up(object_bytes_, kPage), kHugePage - skip);
-  }
-  if (::mmap(at, object_bytes_, protection, MAP_SHARED | fixed, fd_, 0) == MAP_FAILED) {
-    const int error = errno;
-    if (base_ == nullptr) ::munmap(at, object_bytes_);
-    fail(error, "mapping " + std::to_string(object_bytes_ >> 20) + " MiB");
-  }
+  std::byte* const at = map_shared(fd_, object_bytes_, protection, base_);
+  if (at == nullptr) fail(errno, "mapping " + std::to_string(object_bytes_ >> 20) + " MiB");
   base_ = at;
-  ::madvise(base_, object_bytes_, MADV_DONTDUMP);
-  ::madvise(base_, object_bytes_, MADV_HUGEPAGE);   // a wish
 }
 
 std::optional<SealedMemory> SealedMemory::find(const SealedOptions& options, std::string& refused) {
@@ -207,7 +180,7 @@ SealedMemory SealedMemory::make(const SealedOptions& options) {
   if (::ftruncate(memory.fd_, static_cast<off_t>(memory.object_bytes_)) != 0)
     fail(errno, "a size of " + std::to_string(memory.object_bytes_ >> 20) + " MiB");
   memory.map(PROT_READ | PROT_WRITE);
-  if (::madvise(memory.base_, kPage, MADV_POPULATE_WRITE) != 0) fail(errno, "memory for its header");
+  if (::madvise(memory.base_, kSmallPage, MADV_POPULATE_WRITE) != 0) fail(errno, "memory for its header");
   new (memory.base_) SealedHeaderData{};
   return memory;
 }
@@ -219,17 +192,12 @@ size_t SealedMemory::slabs() const { return (object_bytes_ - kHugePage + kSlab -
 int SealedMemory::populate(size_t slab) {
   std::byte* const first = data() + slab * kSlab;
   const size_t bytes = std::min(kSlab, object_bytes_ - kHugePage - slab * kSlab);
-  // One small page in each 2 MiB, every time another: where pages are dealt out to NUMA nodes by turns, it says which node
-  // the huge page comes from.
-  for (size_t at = 0; at + kHugePage <= bytes; at += kHugePage) {
-    const size_t turn = (slab * kSlab + at) / kHugePage % (kHugePage / kPage);
-    if (::madvise(first + at + turn * kPage, kPage, MADV_POPULATE_WRITE) != 0) return errno;
-  }
   const size_t huge = bytes / kHugePage * kHugePage;
-  if (huge != 0 && ::madvise(first, huge, MADV_COLLAPSE) != 0) {   // not everywhere: fragmented memory, or no such thing
-    if (errno == EINVAL || errno == ENOSYS) no_huge_pages_.store(true, std::memory_order_relaxed);
-  }
-  return ::madvise(first, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  bool refused = false;
+  if (const int error = populate_huge(first, huge, slab * (kSlab / kHugePage), refused)) return error;
+  if (refused) no_huge_pages_.store(true, std::memory_order_relaxed);
+  if (huge == bytes) return 0;
+  return ::madvise(first + huge, bytes - huge, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
 }
 
 void SealedMemory::seal() {

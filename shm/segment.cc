@@ -13,9 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
+
+#include "shm/huge_pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U   // Linux 6.3
@@ -50,7 +53,8 @@ void lock(int fd, const std::string& name) {
 Segment::Segment(Segment&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      no_huge_pages_(other.no_huge_pages_) {}
 
 Segment::~Segment() {
   if (data_ != nullptr) munmap(data_, bytes_);
@@ -58,11 +62,9 @@ Segment::~Segment() {
 }
 
 void Segment::map(size_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (data == MAP_FAILED) fail(errno, "mapping " + std::to_string(bytes >> 20) + " MiB");
-  data_ = static_cast<std::byte*>(data);
+  data_ = map_shared(fd_, bytes, PROT_READ | PROT_WRITE);   // excluded from core dumps: it holds prompts
+  if (data_ == nullptr) fail(errno, "mapping " + std::to_string(bytes >> 20) + " MiB");
   bytes_ = bytes;
-  if (madvise(data, bytes, MADV_DONTDUMP) != 0) fail(errno, "excluding it from core dumps");   // it holds prompts
 }
 
 Segment Segment::make(const std::string& name, size_t bytes) {
@@ -109,11 +111,19 @@ Segment Segment::adopt(int fd) {
 void Segment::remove(const std::string& name) { unlink(path_of(name).c_str()); }
 
 int Segment::populate(size_t offset, size_t bytes) const {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t first = offset / page * page, last = (offset + bytes + page - 1) / page * page;
+  const size_t first = offset / kSmallPage * kSmallPage, last = round_up_to(offset + bytes, kSmallPage);
   if (madvise(data_ + first, last - first, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
   return fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;   // before Linux 5.14
+}
+
+/// The huge pages that a range touches and the segment has whole; those that have memory stay as they are.
+int Segment::populate_huge_pages(size_t offset, size_t bytes) {
+  for (size_t at = offset / kHugePage * kHugePage; at < offset + bytes && !no_huge_pages_; at += kHugePage) {
+    if (at + kHugePage > bytes_ || has_memory(at, kHugePage)) continue;
+    if (const int error = populate_huge(data_ + at, kHugePage, at / kHugePage, no_huge_pages_)) return error;
+  }
+  return populate(offset, bytes);
 }
 
 bool Segment::has_memory(size_t offset, size_t bytes) const {
@@ -121,6 +131,17 @@ bool Segment::has_memory(size_t offset, size_t bytes) const {
   if (lseek(fd_, at, SEEK_DATA) != at) return false;
   const off_t hole = lseek(fd_, at, SEEK_HOLE);
   return hole >= at + static_cast<off_t>(bytes);
+}
+
+std::vector<std::pair<size_t, size_t>> Segment::memory(size_t offset, size_t end) const {
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (auto at = static_cast<off_t>(offset);;) {
+    const off_t first = lseek(fd_, at, SEEK_DATA);
+    if (first < 0 || first >= static_cast<off_t>(end)) return ranges;
+    at = lseek(fd_, first, SEEK_HOLE);
+    if (at < 0) return ranges;
+    ranges.emplace_back(first, std::min(static_cast<size_t>(at), end));
+  }
 }
 
 }  // namespace ellm::shm

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ellm::shm {
 
@@ -36,8 +38,12 @@ class Segment {
 
   /// Puts memory behind a range. Returns an errno or 0.
   int populate(size_t offset, size_t bytes) const;
+  /// The same in huge pages where the kernel has any, which may reach over the range's ends.
+  int populate_huge_pages(size_t offset, size_t bytes);
   /// Whether a range has memory.
   bool has_memory(size_t offset, size_t bytes) const;
+  /// What of [offset, end) has memory: ranges (first, end) in order.
+  std::vector<std::pair<size_t, size_t>> memory(size_t offset, size_t end) const;
 
  private:
   explicit Segment(int fd) : fd_(fd) {}
@@ -46,6 +52,7 @@ class Segment {
   int fd_;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  bool no_huge_pages_ = false;
 };
 
 }  // namespace ellm::shm
