@@ -102,11 +102,21 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
     for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
     needs.work_bytes = work_bytes(head, engine.limits());
     needs.trained_context = head.context;
+  }
+  const auto make_plan = [&] {
     needs.available_bytes = available_bytes();
     if (kept_over_restarts)   // what an earlier run holds is this one's
       needs.available_bytes += keep.held_bytes(file.name) + weight_keep.held_bytes(file.name);
+    return plan_kv(file.name, config, needs);
+  };
+  KvPlan plan;
+  try {
+    plan = make_plan();
+  } catch (const model::LoadError&) {
+    if (!weight_keep.forget_unclaimed(file.name)) throw;
+    log(Priority::notice, "memory is short: the weights of an earlier run that nobody has asked for since are dropped");
+    plan = make_plan();
   }
-  const KvPlan plan = plan_kv(file.name, config, needs);
   serve::KvSetup kv;
   kv.type = {needs.geometry.k_type, needs.geometry.v_type};
   kv.tokens = plan.tokens;

@@ -93,6 +93,16 @@ std::string WeightKeep::loaded(const std::string& model, const model::WeightStat
   return "";
 }
 
+bool WeightKeep::forget_unclaimed(const std::string& but_of) {
+  const size_t dropped = std::erase_if(stored_, [own = object_name(but_of)](const auto& one) {
+    if (one.first == own) return false;
+    forget_descriptor(one.first);
+    ::close(one.second);
+    return true;
+  });
+  return dropped != 0;
+}
+
 void WeightKeep::forget(const std::string& model) {
   const std::string name = object_name(model);
   if (const auto found = stored_.find(name); found != stored_.end()) {

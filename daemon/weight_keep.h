@@ -24,6 +24,9 @@ class WeightKeep {
   model::WeightPlace place(const std::string& model, const std::string& digest);
   /// It is loaded: has systemd keep what is new. Returns what is worth a line in the log, or nothing.
   std::string loaded(const std::string& model, const model::WeightState& state, std::vector<std::string>& warnings);
+  /// Frees what nobody has asked for since the daemon began, but for this model's: memory is short. Returns whether there was
+  /// any. (In systemd's store; an object in /dev/shm may be another daemon's of this user.)
+  bool forget_unclaimed(const std::string& but_of);
   /// It was unloaded, or removed: the memory goes.
   void forget(const std::string& model);
   bool keeps() const { return place_ != Place::nowhere; }

@@ -75,7 +75,7 @@ inline void write_planes(std::byte* planes, uint32_t lane, const uint32_t* code)
   for (int v = 0; v < bits; ++v) set_word(planes + 64 * v, lane, vectors[v]);
 }
 
-/// One lane's block, onto zeroed memory.
+/// One lane's block: every byte of it.
 template <WeightType type>
 inline void put_lane(std::byte* panel, size_t block, uint32_t lane, const LaneBlock& b) {
   constexpr QuantLayout l = quant_layout(type);
@@ -160,22 +160,27 @@ LaneBlock read_lane(WeightType type, const std::byte* panel, size_t block, uint3
   return b;
 }
 
-size_t panel_bytes(WeightType type, uint32_t cols) noexcept {
+namespace {
+size_t panel_bytes_used(WeightType type, uint32_t cols) {
   const size_t blocks = (size_t{cols} + kBlock - 1) / kBlock;
   if (!is_quantised(type)) return blocks * kBlock * kPanelRows * element_bytes(type);
   const QuantLayout l = quant_layout(type);
   const size_t headers = (blocks + l.blocks - 1) / l.blocks;
-  return round_up(headers * (l.header + size_t{l.blocks} * l.block()), 64);
+  return headers * (l.header + size_t{l.blocks} * l.block());
 }
+}  // namespace
+
+size_t panel_bytes(WeightType type, uint32_t cols) noexcept { return round_up(panel_bytes_used(type, cols), 64); }
 
 void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, uint32_t first, uint32_t last) noexcept {
   const BlockShape shape = block_shape(dst.type);
   const size_t row_bytes = size_t{dst.cols} / shape.weights * shape.bytes;
+  const bool padded = dst.cols % kBlock != 0 || panel_bytes_used(dst.type, dst.cols) != dst.panel_bytes;
   for (uint32_t p = first; p < last; ++p) {
     std::byte* panel = dst_data + p * dst.panel_bytes;
     const std::byte* rows = src + size_t{p} * kPanelRows * row_bytes;
     const uint32_t left = dst.rows - p * kPanelRows, n = left < kPanelRows ? left : kPanelRows;
-    memset(panel, 0, dst.panel_bytes);
+    if (n < kPanelRows || padded) memset(panel, 0, dst.panel_bytes);
     if (!is_quantised(dst.type)) {
       repack_floats(dst, panel, rows, n);
       continue;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <new>
 
@@ -122,7 +123,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> fil
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;
   model->config_ = read_config(*file, options.context);
-  model->tokenizer_ = format::Tokenizer::open(*file);
+  // Beside the weights: a vocabulary keeps one thread busy for as long as a gigabyte of them does two.
+  auto tokenizer = std::async(std::launch::async, [&] { return format::Tokenizer::open(*file); });
   model->rope_ = make_rope_table(model->config_.rope);
   if (model->config_.window_rope) model->window_rope_ = make_rope_table(*model->config_.window_rope);
   model->parameters_ = format::parameter_count(*file);
@@ -139,8 +141,10 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> fil
   Collector collector(*file, options.float_weights);
   collect(collector, model->config_, model->weights_);
   model->weight_bytes_ = collector.matrix_bytes();
-  model->place_weights(collector, options);
-  file->check_unchanged();
+  model->place_weights(collector, options, [&] {
+    model->tokenizer_ = tokenizer.get();
+    file->check_unchanged();
+  });
   if (options.lock) {
     if (auto problem = runtime::lock_memory(model->memory_->data(), collector.bytes()); problem) {
       if (options.require_lock) throw LoadError(path + ": " + *problem);
@@ -156,13 +160,14 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const format::Gguf> fil
   return model;
 }
 
-/// Takes them over, or makes them.
-void Model::place_weights(const Collector& collector, const LoadOptions& options) {
+/// Takes them over, or makes them. `finish` may throw, as long as nothing was made that a later process finds.
+void Model::place_weights(const Collector& collector, const LoadOptions& options, const std::function<void()>& finish) {
   WeightPlace place = options.place;
   place.fingerprint += collector.layout();
   const size_t need = collector.bytes(), pieces = collector.pieces();
   if (auto found = WeightMemory::find(place, need, pieces, options.threads, weight_state_)) {
     memory_.emplace(std::move(*found));
+    finish();
   } else {
     const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
     if (need > have)
@@ -173,6 +178,7 @@ void Model::place_weights(const Collector& collector, const LoadOptions& options
       throw LoadError(path_ + ": cannot map " + megabytes(need) + " of memory for the weights");
     }
     collector.fill(memory_->data(), memory_->checks(), options.threads);
+    finish();
     memory_->seal(weight_state_);
   }
   collector.place(memory_->data());

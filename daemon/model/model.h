@@ -106,7 +106,7 @@ class Model {
 
  private:
   Model() = default;
-  void place_weights(const Collector& collector, const LoadOptions& options);
+  void place_weights(const Collector& collector, const LoadOptions& options, const std::function<void()>& finish);
 
   std::string path_;
   ModelConfig config_;

@@ -41,8 +41,10 @@ class WeightMemory {
                            WeightState& state);
 
   std::byte* data() const { return object_ ? object_->data() : region_.data(); }
-  /// A checksum for each piece, to be filled in; empty where nobody will want them.
-  std::span<uint64_t> checks() const { return object_ ? object_->checks() : std::span<uint64_t>(); }
+  /// A checksum for each piece, to be filled in; empty where nobody will want them: private memory, or sealed by the kernel.
+  std::span<uint64_t> checks() const {
+    return object_ && !object_->immutable() ? object_->checks() : std::span<uint64_t>();
+  }
   /// They are complete.
   void seal(WeightState& state);
 
