@@ -165,6 +165,15 @@ class Weights(unittest.TestCase):
         subprocess.run([ELLM, "--socket", daemon.socket, "rm", "--yes", "stories"], check=True, capture_output=True)
         self.assertEqual(weights() - self.before, set())
 
+    def test_the_benchmark_of_starts_runs(self):
+        done = subprocess.run([sys.executable, "-B", HERE + "/../../tools/start-bench", "--ellmd", ELLMD, "--repetitions", "1", "--threads",
+                               "2", "--json", self.model], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        figures = json.loads(done.stdout)
+        for name in ("first", "restart", "kill", "mapping", "cold", "copy"):
+            self.assertGreater(figures[name], 0, name)
+        self.assertEqual(weights() - self.before, set())         # it keeps its own in a store
+
     def test_off(self):
         daemon = Daemon(models={"stories": self.model}, options=["--model", "stories", "--memory-keep", "off"],
                         directory=self.directory, keep=True)
