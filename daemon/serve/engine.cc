@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "daemon/serve/cache_job.h"
 #include "daemon/serve/model_queue.h"
 #include "daemon/serve/step_runner.h"
 
@@ -52,7 +53,9 @@ struct Engine::Impl : ModelQueue::Listener {
   std::map<std::string, Entry> models;
   std::map<RequestId, std::shared_ptr<Sequence>> requests;
   SequenceList incoming;
+  CacheJobs new_jobs;
   SequenceList untold_ends;  // the engine thread's
+  CacheJobs jobs;            // too
   bool ending_raised = false, stopping = false, quit = false;
   RequestId next_id = 1;
   uint64_t queued_tokens = 0;
@@ -112,6 +115,8 @@ struct Engine::Impl : ModelQueue::Listener {
   ModelQueue* marked();
   void remove_marked();
   void tell_again();
+  void run_jobs();
+  void run_job(CacheJob& job);
 };
 
 void Engine::Impl::count_queued(const Sequence& sequence, int change) {
@@ -164,11 +169,12 @@ bool Engine::Impl::take(bool idle) {
   const auto removing = [&] {
     return std::any_of(models.begin(), models.end(), [](const auto& m) { return m.second.removing; });
   };
-  const auto work = [&] { return quit || ending_raised || !incoming.empty() || removing(); };
-  if (idle && untold_ends.empty()) wake.wait(lock, work);
-  if (idle && !untold_ends.empty()) wake.wait_for(lock, kTellAgain, work);
+  const auto work = [&] { return quit || ending_raised || !incoming.empty() || !new_jobs.empty() || removing(); };
+  if (idle && untold_ends.empty() && jobs.empty()) wake.wait(lock, work);
+  if (idle && (!untold_ends.empty() || !jobs.empty())) wake.wait_for(lock, kTellAgain, work);
   ending_raised = false;
   hand_over();
+  jobs.splice(jobs.end(), new_jobs);
   return !quit;
 }
 
@@ -212,10 +218,35 @@ void Engine::Impl::tell_again() {
   });
 }
 
+/// Those that were handed over; one whose owner had no memory to hear of its end stays.
+void Engine::Impl::run_jobs() {
+  jobs.remove_if([this](CacheJob& job) {
+    if (!job.ran) run_job(job);
+    job.ran = true;
+    try {
+      job.done(job.failure);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  });
+}
+
+void Engine::Impl::run_job(CacheJob& job) {
+  try {
+    for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {
+      if (job.model.empty() || job.model == queue->name()) queue->visit_cache(job);
+    }
+  } catch (const std::bad_alloc&) {
+    job.failure = kNoMemory;
+  }
+}
+
 void Engine::Impl::loop() {
   for (bool idle = true; take(idle);) {
     tell_again();
     remove_marked();
+    run_jobs();
     idle = true;
     for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {  // the models take turns, a step each
       queue->sweep_and_admit();
@@ -231,6 +262,7 @@ void Engine::Impl::loop() {
   }
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->end_all(Finish::cancelled);
   tell_again();
+  run_jobs();
 }
 
 Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
@@ -267,6 +299,7 @@ KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::
   servable.kv_type = shm::name_of(kv.type);
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(kv.context, uint64_t{options.pages} * shm::kPageTokens));
   servable.on_damage = kv.on_damage;
+  servable.shares = kv.shares;
   servable.is_end = [tokenizer = model->tokenizer()](uint32_t token) { return tokenizer->is_end(token); };
   if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");
   try {
@@ -355,6 +388,14 @@ Engine::Submitted Engine::submit(EngineRequest request) {
 
 void Engine::cancel(RequestId id) { impl_->end(id, Sequence::Ending::cancel); }
 void Engine::finish_early(RequestId id) { impl_->end(id, Sequence::Ending::stop); }
+
+void Engine::visit_caches(CacheJob job) {
+  CacheJobs one;
+  one.push_back(std::move(job));
+  std::lock_guard lock(impl_->mutex);
+  impl_->new_jobs.splice(impl_->new_jobs.end(), one);
+  impl_->wake.notify_one();
+}
 
 const EngineLimits& Engine::limits() const { return impl_->limits; }
 

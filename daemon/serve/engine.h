@@ -14,9 +14,12 @@
 #include "daemon/model/sampler.h"
 #include "daemon/runtime/worker_pool.h"
 #include "shm/geometry.h"
+#include "shm/page_shares.h"
+#include "shm/page_store.h"
 
 namespace ellm::serve {
 
+struct CacheJob;
 struct Servable;
 
 using RequestId = uint64_t;
@@ -54,6 +57,7 @@ struct RequestStats {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::array<uint32_t, kReasons> recomputed{};  // by Reason; with cached_tokens all of the prompt that was dealt with
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
+  std::optional<shm::PageStore::Pin> pin;  // what came of EngineRequest::pin
 };
 
 /// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of
@@ -76,6 +80,7 @@ struct EngineRequest {
   bool want_logprobs = false;
   uint32_t max_tokens = 0;  // 0: what the context leaves
   bool ignore_eos = false;
+  bool pin = false;    // the prompt's pages stay: RequestStats::pin
   bool score = false;  // log-probabilities of the tokens themselves; nothing is generated
   uint32_t score_top = 0;
   Priority priority = Priority::interactive;
@@ -127,6 +132,7 @@ struct KvSetup {
   uint64_t least_tokens = 0, most_tokens = UINT64_MAX;  // that pages of an earlier process may hold
   uint32_t context = 0;
   bool lock = false;  // in memory; a failure shows in ModelRow::locked
+  shm::ShareOptions shares;
   std::string fingerprint, segment_name;
   int segment_fd = -1;
   std::function<void(uint32_t pages)> on_damage;  // cached pages of an earlier process were bad; engine thread
@@ -170,6 +176,9 @@ class Engine {
   void cancel(RequestId id);
   /// The same with on_done(stop): the text so far contains a stop string. Tokens may still come that were on their way.
   void finish_early(RequestId id);
+
+  /// Any thread. Runs before the next step; what a job wants of a model that is not loaded is nothing.
+  void visit_caches(CacheJob job);
 
   const EngineLimits& limits() const;
   std::vector<RequestRow> requests() const;

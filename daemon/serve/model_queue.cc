@@ -6,6 +6,8 @@
 #include <new>
 #include <stdexcept>
 
+#include "daemon/serve/cache_job.h"
+
 namespace ellm::serve {
 namespace {
 
@@ -48,7 +50,7 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       listener_(listener),
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
-      cache_(*servable_.kv),
+      cache_(*servable_.kv, servable_.shares),
       free_pages_(servable_.kv->free_pages()),
       prefill_rows_{limits_.step_tokens, limits_.step_tokens} {
   pieces_.reserve(limits_.max_running);
@@ -325,6 +327,11 @@ void ModelQueue::drop_ended(SequenceList& sequences) noexcept {
       listener_.untold(sequences, sequence);
     }
   }
+}
+
+void ModelQueue::visit_cache(CacheJob& job) {
+  job.run(name_, servable_, cache_);
+  publish_pages();
 }
 
 void ModelQueue::end_all(Finish how) {

@@ -59,6 +59,8 @@ class ModelQueue {
   /// One step over the running requests.
   void step();
   void end_all(Finish finish);
+  /// Throws what the job does.
+  void visit_cache(CacheJob& job);
 
  private:
   struct Piece {  // a sequence's part in the step

@@ -167,6 +167,7 @@ void PrefixCache::leave(Sequence& s, bool keep) noexcept {
   const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
   if (keep && rest != 0)
     s.pages[index] = store_.seal(s.pages[index], parent_of(s, index), s.name_space, page_tokens(s, index).first(rest));
+  if (keep && s.request.pin && !s.pages.empty()) s.pin = store_.pin(s.pages.back());
   while (!s.pages.empty()) {   // the last first, so that the pages before it count as used later
     store_.release(s.pages.back());
     s.pages.pop_back();

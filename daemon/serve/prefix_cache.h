@@ -32,6 +32,7 @@ class PrefixCache {
   void leave(Sequence& s, bool keep) noexcept;
 
   const shm::PageStore& pages() const { return store_; }
+  shm::PageStore& pages() { return store_; }
 
  private:
   void share_stored(Sequence& s);

@@ -80,6 +80,7 @@ RequestStats Sequence::stats(Clock::time_point now) const {
   s.prompt_tokens = prompt_tokens;
   s.cached_tokens = cached_tokens;
   s.recomputed = recomputed;
+  s.pin = pin;
   s.completion_tokens = completion.load(std::memory_order_relaxed);
   s.total_ms = ms_between(submitted, now);
   s.queue_ms = admitted == kNever ? s.total_ms : ms_between(submitted, admitted);

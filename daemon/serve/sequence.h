@@ -49,6 +49,7 @@ struct Sequence {
   uint32_t logits_until = 0, evicted_until = 0, unsealed_until = 0;
   bool last_is_stored = false;  // the prompt's last token
   std::array<uint32_t, kReasons> recomputed{};
+  std::optional<shm::PageStore::Pin> pin;  // where the request wants it
 
   std::optional<float> carried_log_prob;  // score: of the first token of the next piece
   Clock::time_point submitted, admitted{}, first_token{}, last_token{};

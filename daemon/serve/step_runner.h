@@ -9,6 +9,7 @@
 #include "daemon/model/forward.h"
 #include "daemon/model/model.h"
 #include "shm/kv_pages.h"
+#include "shm/page_shares.h"
 
 namespace ellm::serve {
 
@@ -29,6 +30,7 @@ struct Servable {
   uint32_t context = 0;                       // tokens of one request, prompt and answer; no more than kv holds
   std::function<bool(uint32_t)> is_end;       // tokens that end a generation
   std::function<void(uint32_t)> on_damage;    // or empty: see KvSetup
+  shm::ShareOptions shares = {};              // of the KV pages
   std::unique_ptr<shm::KvPages> kv;
   std::unique_ptr<StepRunner> runner;
 };
