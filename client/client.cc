@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <system_error>
 
@@ -196,6 +197,31 @@ ModelInfo Client::add_model(const std::string& name, const std::vector<std::stri
 void Client::remove_model(const std::string& name) {
   require(*this, kFeatureManage, "remove models");
   models(ModelsAction::remove, name);
+}
+CacheReply Client::cache(Cache request) {
+  require(*this, kFeatureCache, "show and change what it has cached");
+  return state_->ask<CacheReply>(std::move(request));
+}
+std::vector<CachedPrefix> Client::cached_prefixes(const std::string& model, const std::string& name_space) {
+  std::vector<CachedPrefix> all;
+  if (model.empty()) {
+    for (const ModelInfo& loaded : status().models) {
+      auto some = cached_prefixes(loaded.name, name_space);
+      std::move(some.begin(), some.end(), std::back_inserter(all));
+    }
+    std::ranges::stable_sort(all, {}, &CachedPrefix::age_s);
+    return all;
+  }
+  Cache request;
+  request.model = model;
+  request.namespace_ = name_space;
+  do {
+    CacheReply reply = cache(request);
+    std::move(reply.prefixes.begin(), reply.prefixes.end(), std::back_inserter(all));
+    request.cursor = reply.next;
+  } while (request.cursor != 0);
+  std::ranges::stable_sort(all, {}, &CachedPrefix::age_s);
+  return all;
 }
 void Client::cancel(uint32_t id) { state_->ask<Ok>(Cancel{0, id}); }
 

@@ -117,6 +117,10 @@ class Client {
   ModelInfo add_model(const std::string& name, const std::vector<std::string>& paths, Adding adding = Adding::load);
   /// Removes a model that is not loaded from the models directory.
   void remove_model(const std::string& name);
+  /// One page of the cache's list, its totals, or a change to it; ClientError where the daemon is too old.
+  CacheReply cache(Cache request);
+  /// All prefixes of one model (empty: of all that are loaded), those used last first.
+  std::vector<CachedPrefix> cached_prefixes(const std::string& model = {}, const std::string& name_space = {});
   /// Cancels a request of this client by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 

@@ -131,6 +131,8 @@ constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(E
 template <>
 constexpr uint32_t last_enumerator<FinishReason>() { return static_cast<uint32_t>(FinishReason::deadline); }
 template <>
+constexpr uint32_t last_enumerator<CacheAction>() { return static_cast<uint32_t>(CacheAction::warm); }
+template <>
 constexpr uint32_t last_enumerator<ModelsAction>() { return static_cast<uint32_t>(ModelsAction::remove); }
 
 /// Names the field already.

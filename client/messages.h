@@ -131,11 +131,14 @@ enum class ErrorCode : uint32_t {
   denied,               // it is for administrators; only said to a client that names the feature kFeatureDenied
 };
 enum class FinishReason : uint32_t { stop = 1, length, cancelled, deadline };
+/// warm: computes a prompt's keys and values and generates nothing.
+enum class CacheAction : uint32_t { list = 1, stat, pin, unpin, flush, warm };
 enum class ModelsAction : uint32_t { list = 1, load, unload, remove };   // remove: with kFeatureManage
 
 // Features: what hello names (see PROTOCOL.md).
 inline constexpr const char* kFeatureManage = "manage";   // of the daemon: ModelsAction::remove, AddModel
 inline constexpr const char* kFeatureDenied = "denied";   // of the client: it knows ErrorCode::denied
+inline constexpr const char* kFeatureCache = "cache";     // of the daemon: Cache, `namespace`
 inline constexpr size_t kMaxModelFiles = 128;             // of one AddModel
 
 const char* name_of(ErrorCode code);
@@ -238,6 +241,23 @@ struct AddModel {
   ELLM_MESSAGE("add_model", 11, id, name, files, install, replace)
 };
 
+/// What is kept of the prefixes that were computed. `model`: empty: all that are loaded (warm: the
+/// default one; list names one).
+/// `namespace_`: of the configuration; empty: the caller's own.
+struct Cache {
+  uint32_t id = 0;
+  CacheAction action = CacheAction::list;
+  std::string model, namespace_;
+  std::string prefix;                                       // pin, unpin: CachedPrefix::prefix, or its first 8 digits or more
+  uint64_t cursor = 0;                                      // list: CacheReply::next of the reply before
+  std::string whose;                                        // stat, flush, for administrators: "all", or a uid
+  bool pinned = false;                                      // flush: what is pinned, too. warm: pins it
+  std::string text;                                         // warm: a plain text, or a chat:
+  std::vector<ChatMessage> messages;
+  std::string tools, variables;
+  ELLM_MESSAGE("cache", 12, id, action, model, namespace_, prefix, cursor, whose, pinned, text, messages, tools, variables)
+};
+
 // replies and events
 
 struct Token {
@@ -318,8 +338,54 @@ struct Ok {                                                 // to Cancel
   ELLM_MESSAGE("ok", 40, id)
 };
 
+/// A stored text that no other stored text continues.
+struct CachedPrefix {
+  std::string model, namespace_;                            // namespace_: empty: the caller's own
+  std::string prefix;                                       // 16 hexadecimal digits: what it is called here
+  uint32_t tokens = 0;
+  uint64_t bytes = 0;                                       // of its pages, also those that it shares with others
+  bool pinned = false, in_use = false;
+  double age_s = 0;                                         // since it was used last
+  std::string head, tail;                                   // its first and last tokens as text
+  ELLM_FIELDS(model, namespace_, prefix, tokens, bytes, pinned, in_use, age_s, head, tail)
+};
+
+/// One namespace's part of a model's cache. Pages are of kv_page_tokens tokens. Counts since it last had nothing.
+struct CacheOwner {
+  std::string model, owner;                                 // "uid 1000", or a namespace's name
+  uint32_t pages = 0, pinned_pages = 0, used_pages = 0;     // used: by requests that run
+  uint32_t share_pages = 0;                                 // that others cannot take; 0: it was not used for long
+  uint64_t bytes = 0;
+  uint64_t cached_tokens = 0, computed_tokens = 0;          // of prompts
+  uint64_t evicted_pages = 0;
+  ELLM_FIELDS(model, owner, pages, pinned_pages, used_pages, share_pages, bytes, cached_tokens, computed_tokens,
+              evicted_pages)
+};
+
+struct CacheModel {
+  std::string model;
+  uint32_t page_tokens = 0;
+  uint64_t page_bytes = 0;
+  uint32_t pages = 0, free_pages = 0, cached_pages = 0, pinned_pages = 0, most_pinned_pages = 0;
+  uint32_t damaged_pages = 0;                               // found and dropped since the start
+  ELLM_FIELDS(model, page_tokens, page_bytes, pages, free_pages, cached_pages, pinned_pages, most_pinned_pages,
+              damaged_pages)
+};
+
+struct CacheReply {
+  uint32_t id = 0;
+  std::vector<CachedPrefix> prefixes;                       // list; of pin and unpin the one
+  uint64_t next = 0;                                        // list: not 0: there may be more from this cursor on
+  std::vector<CacheModel> models;                           // stat
+  std::vector<CacheOwner> owners;
+  uint32_t pages = 0;                                       // flush: that were given up
+  uint64_t bytes = 0;
+  Usage usage;                                              // warm
+  ELLM_MESSAGE("cache_reply", 41, id, prefixes, next, models, owners, pages, bytes, usage)
+};
+
 /// Every message there is: decoding, dispatch and the golden test go by this list.
-using Message = std::variant<Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, AddModel,
-                             Token, Done, Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok>;
+using Message = std::variant<Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, AddModel, Cache,
+                             Token, Done, Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok, CacheReply>;
 
 }  // namespace ellm::client

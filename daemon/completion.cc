@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/cache_query.h"
 #include "daemon/chat_prompt.h"
 #include "daemon/validate.h"
 
@@ -91,6 +92,19 @@ std::optional<Failure> bad_token(const std::vector<uint32_t>& tokens, const Load
                                              "' has a vocabulary of " + std::to_string(vocabulary)};
 }
 
+/// `warm` has no reply for less than the whole.
+client::Message warm_reply(uint32_t id, FinishReason reason, const serve::RequestStats& stats, const client::Usage& usage) {
+  if (reason == FinishReason::cancelled) return client::Error{id, ErrorCode::cancelled, "the request was cancelled", 0};
+  if (stats.pin && *stats.pin != shm::PageStore::Pin::done) {
+    const Failure failure = pin_failure(*stats.pin);
+    return client::Error{id, failure.code, failure.message, failure.retry_after_ms};
+  }
+  client::CacheReply reply;
+  reply.id = id;
+  reply.usage = usage;
+  return reply;
+}
+
 double ms_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
@@ -164,6 +178,9 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   request.ignore_eos = sampling.ignore_eos;
   request.score = request_.score;
   request.score_top = request_.score_top;
+  request.pin = request_.pin;
+  request.name_space = request_.name_space;
+  request.usable_namespaces = services_.namespaces.of(peer_);
   request.uid = peer_.uid;
   request.pid = peer_.pid;
   request.kind = request_.kind;
@@ -259,7 +276,7 @@ bool Completion::take_text(const std::string& text, std::string& out) {
 }
 
 void Completion::take_tokens(std::vector<model::Sampled> tokens) {
-  if (stopped_) return;  // they were on their way
+  if (stopped_ || request_.warm) return;  // they were on their way
   client::Token event;
   event.id = request_.id;
   for (model::Sampled& sampled : tokens) {
@@ -291,6 +308,7 @@ client::Message Completion::done_message(FinishReason reason, const serve::Reque
   usage.completion_tokens = completion_tokens_;
   usage.recomputed = recomputed_of(stats);
   if (request_.score) return client::ScoreReply{request_.id, {}, {}, {}, true, usage};
+  if (request_.warm) return warm_reply(request_.id, reason, stats, usage);
   client::Done done;
   done.id = request_.id;
   done.finish_reason = reason;

@@ -21,6 +21,8 @@ struct CompletionRequest {
   const char* kind = "";  // generate | chat | score
   client::Sampling sampling;
   bool score = false, continues_text = true;
+  bool warm = false, pin = false;  // the prompt is computed, and pinned; no token is told
+  std::optional<uint64_t> name_space = {};  // absent: the peer's own
   uint32_t score_top = 0;
   PreparePool::Weight weight = PreparePool::Weight::light;
   /// In the pool; throws PromptError.

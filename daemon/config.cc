@@ -96,6 +96,11 @@ struct TextSetter {
     member = text;
   }
   void set(std::vector<std::string>& member, const Rule&) const { member.push_back(text); }
+  void set(std::map<std::string, std::string>& member, const Rule&) const {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) refuse("is '" + text + "'; expected NAME=VALUE");
+    member[text.substr(0, equals)] = text.substr(equals + 1);
+  }
   void set(Bytes& member, const Rule& rule) const {
     const auto bytes = parse_bytes(text);
     if (!bytes) refuse("is '" + text + "'; expected a number of bytes such as 8G");
@@ -172,12 +177,23 @@ struct Printer {
       section = in;
       out += "[" + section + "]\n";
     }
+    print_doc(doc);
+    out += std::string(name) + " = " + to_toml(member) + "\n";
+  }
+  /// A section whose keys are the user's.
+  void operator()(const char* key, const std::map<std::string, std::string>& members, const Rule&, std::string_view doc) {
+    section = key;
+    out += "\n[" + section + "]\n";
+    print_doc(doc);
+    for (const auto& [name, value] : members) out += quoted(name) + " = " + quoted(value) + "\n";
+  }
+
+  void print_doc(std::string_view doc) {
     while (!doc.empty()) {
       const size_t end = std::min(doc.find('\n'), doc.size());
       out += "# " + std::string(doc.substr(0, end)) + "\n";
       doc.remove_prefix(std::min(end + 1, doc.size()));
     }
-    out += std::string(name) + " = " + to_toml(member) + "\n";
   }
 };
 

@@ -2,6 +2,7 @@
 // documentation; the TOML reader, the command line, --print-config and the checks are visitors. Read once at the start.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -45,12 +46,13 @@ struct Config {
     std::string type = "int8";
     Bytes memory;
     std::string keep = "auto";
+    uint32_t pinned_percent = 50, share_minutes = 60;
   } kv;
   struct Metrics {
     std::string socket;
   } metrics;
   struct Memory {
-    std::string lock = "try", policy = "local", keep = "auto";
+    std::string lock = "try", policy = "local", keep = "auto", core_dumps = "off";
   } memory;
   struct Limits {
     Bytes frame{64u << 20}, bytes_per_user{256u << 20}, unread{16u << 20};
@@ -61,6 +63,7 @@ struct Config {
     uint64_t queued_tokens = 16u << 20;
     uint32_t step_tokens = 512, step_ms = 250;
   } limits;
+  std::map<std::string, std::string> namespaces;
 
   /// v(key, member, rule, documentation); keys of a section stand together, those without one come first.
   template <class Self, class Visitor>
@@ -94,11 +97,19 @@ struct Config {
     v("kv.keep", self.kv.keep, Rule{.one_of = "auto | off"},
       "Whether cached prefixes outlive the daemon. auto: under systemd in its file-descriptor store, over restarts and\n"
       "crashes; without it in /dev/shm, until `ellm cache drop`. off: they end with it.");
+    v("kv.pinned_percent", self.kv.pinned_percent, Rule{0, 100},
+      "How much of a model's cache pinned prefixes may take (one full context always stays free), and how much of one\n"
+      "user's share of it he may pin.");
+    v("kv.share_minutes", self.kv.share_minutes, Rule{0, 1u << 20},
+      "Cached prefixes go by shares: who has more than his gives up first. Somebody's share is kept for so long after his\n"
+      "last request; then others may have it all.");
     v("metrics.socket", self.metrics.socket, Rule{},
       "Where Prometheus' metrics are served, by HTTP on a Unix socket. Empty: nowhere, unless systemd passes in a socket\n"
       "named metrics (ellmd-metrics.socket), which may be a TCP one.");
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
+    v("memory.core_dumps", self.memory.core_dumps, Rule{.one_of = "off | on"},
+      "off: a crash leaves no core dump, which would hold prompts and answers. on: it does, without the KV pages.");
     v("memory.policy", self.memory.policy,
       Rule{.accepts = is_memory_policy, .expected = "local, interleave or bind:N with a NUMA node N of this machine"},
       "NUMA placement of the weights: local, interleave or bind:N.");
@@ -128,6 +139,10 @@ struct Config {
     v("limits.step_ms", self.limits.step_ms, Rule{0, 600000},
       "Prompts are cut so that a step takes about this long while others are being answered, and four times as long\n"
       "otherwise. 0: never.");
+    v("namespaces", self.namespaces, Rule{},
+      "Prefixes that several users share: docs = \"group:staff\" lets the members of that group (or \"everybody\") use\n"
+      "`--namespace docs`. What such a request computes is found by all who may use it, and by nobody else. Without one\n"
+      "each user's prefixes are his own.");
   }
 };
 

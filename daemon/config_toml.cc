@@ -86,6 +86,12 @@ struct Reader {
     member.clear();
     for (const auto& element : *node.as_array()) set(element, key, member.emplace_back(), rule);
   }
+  void set(const toml::node& node, const std::string& key, std::map<std::string, std::string>& members, const Rule& rule) const {
+    if (!node.is_table()) fail_type(node, key, ("a section: [" + key + "]").c_str());
+    for (const auto& [name, value] : *node.as_table()) {
+      set(value, key + "." + std::string(name.str()), members[std::string(name.str())], rule);
+    }
+  }
   void set(const toml::node& node, const std::string& key, Bytes& member, const Rule& rule) const {
     if (node.is_string()) {
       const auto bytes = parse_bytes(node.as_string()->get());

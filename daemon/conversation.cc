@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 
 #include "client/utf8.h"
+#include "daemon/cache_query.h"
 #include "daemon/chat_prompt.h"
 #include "daemon/completion.h"
 #include "daemon/format/model_name.h"
 #include "daemon/model_store.h"
+#include "daemon/serve/cache_job.h"
 #include "daemon/validate.h"
 
 namespace ellm::daemon {
@@ -77,6 +80,19 @@ Prompt prompt_of(const client::Chat& r, const LoadedModel& loaded) {
 Prompt prompt_of(const client::Score& r, const LoadedModel& loaded) {
   check_text(text_fault(r));
   return {r.use_tokens ? r.tokens : text_prompt(*loaded.model, r.text)};
+}
+
+Prompt prompt_of(const client::Cache& r, const LoadedModel& loaded) {
+  if (r.messages.empty()) {
+    client::Generate plain;
+    plain.prompt = r.text;
+    return prompt_of(plain, loaded);
+  }
+  client::Chat chat;
+  chat.messages = r.messages;
+  chat.tools = r.tools;
+  chat.variables = r.variables;
+  return prompt_of(chat, loaded);
 }
 
 client::TokenizeReply tokenize(const client::Tokenize& r, const format::Tokenizer& tokenizer) {
@@ -269,7 +285,7 @@ void Conversation::on(client::Hello&& hello) {
   greeted_ = true;
   const auto& features = hello.features;
   knows_denied_ = std::find(features.begin(), features.end(), client::kFeatureDenied) != features.end();
-  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {client::kFeatureManage}});
+  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {client::kFeatureManage, client::kFeatureCache}});
 }
 
 void Conversation::on(client::Generate&& request) { complete(std::move(request), "generate"); }
@@ -337,9 +353,12 @@ void Conversation::on(client::Status&& request) {
 
 void Conversation::deny(uint32_t id, const std::string& what) {
   const std::string& group = services_.config.admin_group;
-  error(id, knows_denied_ ? ErrorCode::denied : ErrorCode::bad_request,
-        "only an administrator may " + what + " (root, the daemon's user" +
-            (group.empty() ? ")" : ", members of group " + group + ")"));
+  deny_to(id, "only an administrator may " + what + " (root, the daemon's user" +
+                  (group.empty() ? ")" : ", members of group " + group + ")"));
+}
+
+void Conversation::deny_to(uint32_t id, const std::string& message) {
+  error(id, knows_denied_ ? ErrorCode::denied : ErrorCode::bad_request, message);
 }
 
 void Conversation::on(client::Models&& request) {
@@ -427,6 +446,113 @@ void Conversation::on(client::AddModel&& request) {
   if (!request.install) return services_.registry.load_files(request.name, std::move(files), answer);
   services_.registry.install(
       request.name, std::move(files), request.replace, [job] { return job->cancelled(); }, answer);
+}
+
+// ---- the cache ------------------------------------------------------------------------------------------------------
+
+/// The namespace that a request names, if it does. False: an error was sent.
+bool Conversation::find_namespace(uint32_t id, const std::string& name, std::optional<uint64_t>& found) {
+  if (name.empty()) return true;
+  const Namespaces& namespaces = services_.namespaces;
+  const auto* named = namespaces.find(name);
+  if (named == nullptr) {
+    const bool printable = name.size() <= 64 && client::is_utf8(name);
+    error(id, ErrorCode::bad_request, "there is no namespace '" + (printable ? name : "…") + "' (see [namespaces] of ellmd.toml)");
+    return false;
+  }
+  if (!namespaces.may_use(peer_, *named)) {
+    deny_to(id, "namespace '" + name + "' is for the members of group " + named->group);
+    return false;
+  }
+  found = named->id;
+  return true;
+}
+
+/// Absent: an error was sent.
+std::optional<CacheScope> Conversation::scope_of(const client::Cache& r) {
+  std::optional<uint64_t> named;
+  if (!find_namespace(r.id, r.namespace_, named)) return std::nullopt;
+  CacheScope scope{named.value_or(shm::namespace_of_uid(peer_.uid)), {}};
+  if (named) {
+    scope.visible = {*named};
+  } else {
+    scope.visible = services_.namespaces.of(peer_);
+    scope.visible.push_back(scope.name_space);
+  }
+  if (r.whose.empty()) return scope;
+  if (r.action != client::CacheAction::stat && r.action != client::CacheAction::flush) {
+    error(r.id, ErrorCode::bad_request, "whose is for stat and flush");
+    return std::nullopt;
+  }
+  uint32_t uid = 0;
+  const auto [end, fault] = std::from_chars(r.whose.data(), r.whose.data() + r.whose.size(), uid);
+  const bool is_uid = fault == std::errc() && end == r.whose.data() + r.whose.size();
+  if (!is_uid && r.whose != "all") {
+    error(r.id, ErrorCode::bad_request, "whose is neither 'all' nor a uid");
+    return std::nullopt;
+  }
+  if (!peer_.admin && !(is_uid && uid == peer_.uid)) {
+    deny(r.id, "see and flush what others have cached");
+    return std::nullopt;
+  }
+  scope.everybody = !is_uid;
+  if (is_uid) scope.name_space = shm::namespace_of_uid(uid), scope.visible = {scope.name_space};
+  return scope;
+}
+
+void Conversation::on(client::Cache&& request) {
+  const uint32_t id = request.id;
+  auto charges = admit(id);
+  if (!charges) return;
+  if (const std::string fault = cache_fault(request); !fault.empty())
+    return error(id, ErrorCode::bad_request, "cache: " + fault);
+  const auto scope = scope_of(request);
+  if (!scope) return;
+  if (request.action == client::CacheAction::warm) return warm(std::move(request), std::move(*charges), scope->name_space);
+  const auto job = std::make_shared<SimpleJob>(weak_from_this(), id);
+  add(id, job);
+  const auto query = std::make_shared<CacheQuery>(std::move(request), *scope);
+  const auto paid = std::make_shared<Charges>(std::move(*charges));
+  auto prepare = [self = shared_from_this(), id, job, query, paid](const char* why) {
+    self->services_.pool.submit(
+        [self, id, job, query, paid, why] {
+          if (job->cancelled()) return;
+          std::string frame = frame_of(id, [&]() -> client::Message {
+            if (why != nullptr) return client::Error{id, ErrorCode::busy, why, kBusyRetryMs};
+            return query->reply(self->services_.namespaces);
+          });
+          self->services_.loop.post([self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
+        },
+        PreparePool::Weight::light);
+  };
+  services_.engine.visit_caches(
+      {query->request().model,
+       [query](const std::string& name, const serve::Servable& servable, serve::PrefixCache& cache) {
+         query->run(name, servable, cache);
+       },
+       [self = shared_from_this(), prepare](const char* why) { self->services_.loop.post([prepare, why] { prepare(why); }); }});
+}
+
+/// A completion of which nobody sees the one token that it draws.
+void Conversation::warm(client::Cache&& r, Charges charges, uint64_t name_space) {
+  if (r.text.empty() == r.messages.empty())
+    return error(r.id, ErrorCode::bad_request, "cache: warm: give a text or messages");
+  CompletionRequest request;
+  request.id = r.id;
+  request.model = r.model;
+  request.kind = "warm";
+  request.warm = true;
+  request.pin = r.pinned;
+  request.name_space = name_space;
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 1;
+  request.weight = PreparePool::weight_of(charges.bytes.amount());
+  const uint32_t id = r.id;
+  const auto paid = std::make_shared<Paid<client::Cache>>(std::move(r), std::move(charges));
+  request.prompt = [paid](const LoadedModel& loaded) { return prompt_of(paid->message, loaded); };
+  auto completion = std::make_shared<Completion>(services_, peer_, weak_from_this(), std::move(request));
+  add(id, completion);
+  completion->start();
 }
 
 }  // namespace ellm::daemon

@@ -13,6 +13,8 @@
 
 namespace ellm::daemon {
 
+struct CacheScope;
+
 /// A request that is being worked on.
 class Job {
  public:
@@ -69,6 +71,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void on(client::Status&& request);
   void on(client::Models&& request);
   void on(client::AddModel&& request);
+  void on(client::Cache&& request);
   template <class Reply>
     requires(Reply::kTag >= 32)
   void on(Reply&&) {
@@ -77,6 +80,10 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   }
 
   void deny(uint32_t id, const std::string& what);
+  void deny_to(uint32_t id, const std::string& message);
+  bool find_namespace(uint32_t id, const std::string& name, std::optional<uint64_t>& found);
+  std::optional<CacheScope> scope_of(const client::Cache& request);
+  void warm(client::Cache&& request, Charges charges, uint64_t name_space);
   std::string fault_of(const client::AddModel& request) const;
   void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
   std::optional<Charges> admit(uint32_t id);

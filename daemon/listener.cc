@@ -164,6 +164,21 @@ std::string listen_path(const std::string& configured) {
   return "/run/ellm/ellmd.sock";
 }
 
+namespace {
+
+std::vector<gid_t> more_groups_of(int fd) {
+  std::vector<gid_t> groups(64);
+  for (;;) {
+    auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const bool fits = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0;
+    if (!fits && errno != ERANGE) return {};
+    groups.resize(size / sizeof(gid_t));
+    if (fits) return groups;
+  }
+}
+
+}  // namespace
+
 Peer peer_of(int fd, int64_t admin_gid) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
@@ -175,28 +190,20 @@ Peer peer_of(int fd, int64_t admin_gid) {
   peer.uid = credentials.uid;
   peer.pid = static_cast<uint32_t>(credentials.pid);
   peer.admin = peer.uid == 0 || peer.uid == ::geteuid();
-  if (peer.admin || admin_gid < 0) return peer;
-  if (credentials.gid == static_cast<gid_t>(admin_gid)) peer.admin = true;
-  std::vector<gid_t> groups(64);
-  for (;;) {
-    size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
-    if (::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0) break;
-    if (errno != ERANGE) return peer;
-    groups.resize(size / sizeof(gid_t));
-  }
-  groups.resize(size / sizeof(gid_t));
-  if (std::find(groups.begin(), groups.end(), static_cast<gid_t>(admin_gid)) != groups.end()) peer.admin = true;
+  peer.groups = more_groups_of(fd);
+  peer.groups.push_back(credentials.gid);
+  if (admin_gid >= 0 && std::ranges::find(peer.groups, static_cast<gid_t>(admin_gid)) != peer.groups.end()) peer.admin = true;
   return peer;
 }
 
-int64_t group_number(const std::string& name) {
+int64_t group_number(const std::string& name, const std::string& key) {
   if (name.empty()) return -1;
   std::vector<char> buffer(16384);
   struct group entry{};
   struct group* found = nullptr;
   while (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == ERANGE)
     buffer.resize(buffer.size() * 2);
-  if (found == nullptr) throw ConfigError("admin_group is '" + name + "'; there is no such group");
+  if (found == nullptr) throw ConfigError(key + " is '" + name + "'; there is no such group");
   return found->gr_gid;
 }
 

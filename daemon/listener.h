@@ -45,6 +45,6 @@ std::string listen_path(const std::string& configured);
 /// The other end of a connected socket. `admin_gid` -1: no group.
 Peer peer_of(int fd, int64_t admin_gid);
 /// The number of a group; throws ConfigError if there is none of this name.
-int64_t group_number(const std::string& name);
+int64_t group_number(const std::string& name, const std::string& key = "admin_group");
 
 }  // namespace ellm::daemon

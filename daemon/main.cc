@@ -1,4 +1,5 @@
 // ellmd: builds the parts in the order in which they need each other, runs the I/O loop, takes them down in reverse.
+#include <sys/prctl.h>
 #include <sysexits.h>
 
 #include <csignal>
@@ -43,6 +44,9 @@ const kernels::KernelSet& kernels_of(const Config& config) {
 }
 
 int serve(const Options& options) {
+#if !defined(__SANITIZE_ADDRESS__)  // whose search for leaks looks into the process as a debugger does
+  if (options.config.memory.core_dumps == "off") ::prctl(PR_SET_DUMPABLE, 0);  // prompts would be in it
+#endif
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads must not end the daemon
   const Config& config = options.config;
   const int64_t admin_gid = group_number(config.admin_group);
@@ -63,10 +67,11 @@ int serve(const Options& options) {
   PreparePool pool(kPrepareThreads);
   Registry registry(config, threads, engine, pool, loop, std::move(passed.stored));
   Accounts accounts;
+  const Namespaces namespaces(config);
   Metrics metrics;
   StatsPage stats_page(stats_page_path(listener.path()));
   if (!stats_page.fault().empty()) log(Priority::warning, "no stats page: " + stats_page.fault());
-  Services services{config,  loop,       engine,       pool,         registry, accounts,
+  Services services{config,  loop,       engine,       pool,         registry, accounts, namespaces,
                     metrics, stats_page, kernels.name, runtime::detect_cpu().model, threads};
   for (const std::string& model : config.models) {
     notify_patience(kLoadSeconds);
@@ -95,6 +100,7 @@ int start(int argc, char** argv) {
   }
   if (options.check_config) {
     group_number(options.config.admin_group);
+    Namespaces(options.config);
     kernels_of(options.config);
     std::cout << (options.config_file.empty() ? "defaults (no configuration file)" : options.config_file) << ": good\n";
     return EX_OK;

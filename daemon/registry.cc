@@ -124,6 +124,8 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
   kv.most_tokens = plan.most_tokens;
   kv.context = plan.context;
   kv.lock = config.memory.lock != "off";
+  kv.shares.pinned_percent = config.kv.pinned_percent;
+  kv.shares.present_ns = uint64_t{config.kv.share_minutes} * 60 * 1'000'000'000;
   kv.on_damage = [name = file.name](uint32_t pages) {
     log(Priority::warning, "model '" + name + "': " + std::to_string(pages) + " cached pages were damaged: dropped");
   };

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/accounts.h"
 #include "daemon/config.h"
 #include "daemon/loop.h"
+#include "daemon/namespaces.h"
 #include "daemon/metrics.h"
 #include "daemon/prepare_pool.h"
 #include "daemon/registry.h"
@@ -22,6 +24,7 @@ struct Services {
   PreparePool& pool;
   Registry& registry;
   Accounts& accounts;
+  const Namespaces& namespaces;
   Metrics& metrics;
   StatsPage& stats_page;
 
@@ -46,6 +49,7 @@ struct Services {
 struct Peer {
   uint32_t uid = 0, pid = 0;
   bool admin = false;
+  std::vector<uint32_t> groups = {};
 };
 
 }  // namespace ellm::daemon

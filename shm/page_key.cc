@@ -19,4 +19,6 @@ PageKey page_key(const PageKey& parent, uint64_t name_space, std::span<const uin
   return {hash.low64, hash.high64};
 }
 
+uint64_t namespace_of_name(std::string_view name) { return XXH3_64bits(name.data(), name.size()) | uint64_t{1} << 63; }
+
 }  // namespace ellm::shm

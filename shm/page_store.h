@@ -86,6 +86,7 @@ class PageStore {
   uint32_t flush(uint64_t name_space, bool pinned);
 
   // What there is. The page of a `Leaf` ends a prefix that no stored text continues.
+  bool is_stored(PageId page) const { return nodes_[page].by_text.is_linked(); }
   bool is_leaf(PageId page) const { return nodes_[page].by_text.is_linked() && nodes_[page].children == 0; }
   PageId parent(PageId page) const { return nodes_[page].parent; }
   const PageRecordData& record(PageId page) const { return kv_.record(page); }

@@ -29,7 +29,7 @@ constexpr Command kCommands[] = {
     {"template", template_command, "render a chat template"},
     {"inspect", inspect_command, "what a model file holds"},
     {"score", score_command, "log-probabilities and perplexity of a text"},
-    {"cache", cache_command, "free the memory of prefixes that ended daemons keep"},
+    {"cache", cache_command, "what is cached: list, pin, warm, flush"},
     {"bench", nullptr, "measure speed"},
     {"eval", nullptr, "measure what choices cost in quality"},
 };

@@ -304,6 +304,10 @@ KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::
   if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");
   try {
     servable.kv = shm::KvPages::create(options);
+    // One request of any length must always find room beside what is pinned.
+    const uint32_t all = servable.kv->total_pages(), one = (servable.context + shm::kPageTokens - 1) / shm::kPageTokens;
+    servable.shares.most_pinned = std::min({servable.shares.most_pinned, all - std::min(all, one),
+                                            static_cast<uint32_t>(uint64_t{all} * servable.shares.pinned_percent / 100)});
     servable.runner = std::make_unique<ForwardRunner>(model, impl_->kernels, impl_->pool, *servable.kv, impl_->limits);
   } catch (const std::exception& e) {
     throw model::LoadError(name + ": cannot make room for " + std::to_string(kv.tokens) + " tokens of KV (" +

@@ -80,6 +80,8 @@ struct EngineRequest {
   bool want_logprobs = false;
   uint32_t max_tokens = 0;  // 0: what the context leaves
   bool ignore_eos = false;
+  std::optional<uint64_t> name_space = {};     // that it uses; absent: its user's own
+  std::vector<uint64_t> usable_namespaces{};  // besides: what they have is told
   bool pin = false;    // the prompt's pages stay: RequestStats::pin
   bool score = false;  // log-probabilities of the tokens themselves; nothing is generated
   uint32_t score_top = 0;

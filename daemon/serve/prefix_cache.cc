@@ -45,8 +45,12 @@ bool PrefixCache::admit(Sequence& s) {
   s.pages.reserve(wanted);
   store_.begin_sequence(s.name_space, wanted);
   s.wanted_pages = wanted;
-  if (!s.request.score) share_stored(s);
+  if (!s.request.score) {
+    share_stored(s);
+    copy_own(s);
+  }
   look_ahead(s);
+  look_elsewhere(s);
   return true;
 }
 
@@ -61,6 +65,55 @@ void PrefixCache::share_stored(Sequence& s) {
     ++s.sealed_pages;
     store_.take_reserved(s.name_space, 1);
     share(s, kPageTokens);
+  }
+}
+
+/// In a namespace that others use too: what only the user's own has, as it is there, into pages of the named one.
+void PrefixCache::copy_own(Sequence& s) {
+  const uint64_t own = shm::namespace_of_uid(s.request.uid);
+  if (s.name_space == own || s.computed != s.sealed_pages * kPageTokens) return;
+  PageId at = kNoPage;
+  for (uint32_t index = 0; may_share(s) != 0; ++index) {
+    const auto hit = store_.find(at, own, page_tokens(s, index));
+    if (index == s.sealed_pages && !copy_page(s, hit)) return;
+    if (hit.tokens != kPageTokens) return;
+    at = hit.page;
+  }
+}
+
+/// A page of another namespace, or the beginning of one, as the sequence's next. False: there is more of it here, or no page.
+bool PrefixCache::copy_page(Sequence& s, const shm::PageStore::Hit& hit) {
+  const uint32_t index = s.sealed_pages, tokens = std::min(hit.tokens, may_share(s));
+  if (tokens <= store_.find(parent_of(s, index), s.name_space, page_tokens(s, index)).tokens) return false;
+  store_.acquire(hit.page);
+  const auto page = store_.allocate(s.name_space);
+  if (page) {
+    store_.copy(hit.page, *page, tokens);
+    s.pages.push_back(*page);
+    store_.take_reserved(s.name_space, 1);
+    share(s, tokens);
+    if (tokens == kPageTokens) {
+      s.pages[index] = store_.seal(*page, parent_of(s, index), s.name_space, page_tokens(s, index));
+      ++s.sealed_pages;
+    }
+  }
+  store_.release(hit.page);
+  return page.has_value();
+}
+
+/// How much of the text stands in namespaces that the user may use, and this request does not.
+void PrefixCache::look_elsewhere(Sequence& s) {
+  for (const uint64_t name_space : s.request.usable_namespaces) {
+    if (name_space == s.name_space) continue;
+    PageId page = kNoPage;
+    uint32_t stored = 0;
+    for (uint32_t index = 0;; ++index) {
+      const auto hit = store_.find(page, name_space, page_tokens(s, index));
+      stored += hit.tokens;
+      if (hit.tokens != kPageTokens) break;
+      page = hit.page;
+    }
+    s.namespace_until = std::max(s.namespace_until, stored);
   }
 }
 

@@ -38,7 +38,10 @@ class PrefixCache {
   void share_stored(Sequence& s);
   void copy_stored(Sequence& s);
   bool is_filled_by_another(Sequence& s, const SequenceList& running) const;
+  void copy_own(Sequence& s);
+  bool copy_page(Sequence& s, const shm::PageStore::Hit& hit);
   void look_ahead(Sequence& s);
+  void look_elsewhere(Sequence& s);
 
   shm::PageStore store_;
 };

@@ -33,7 +33,7 @@ Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, c
       tokens(std::move(request.tokens)),
       prompt_tokens(static_cast<uint32_t>(tokens.size())),
       limit(limit_tokens),
-      name_space(shm::namespace_of_uid(request.uid)),
+      name_space(request.name_space.value_or(shm::namespace_of_uid(request.uid))),
       submitted(now) {
   if (!request.score) {
     for (uint32_t token : tokens) sampler.accept_prompt(token);
@@ -50,6 +50,7 @@ void Sequence::count_computed(uint32_t rows) {
     at = until;
   };
   count(logits_until, Reason::logits_needed);
+  count(namespace_until, Reason::name_space);
   count(evicted_until, Reason::evicted);
   count(unsealed_until, Reason::unsealed);
   count(request.retokenised_until, Reason::retokenised);

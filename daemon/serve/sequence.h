@@ -46,7 +46,7 @@ struct Sequence {
   uint32_t wanted_pages = 0;   // that the longest answer may take; 0 until admitted
   uint32_t cached_tokens = 0;  // of the prompt that others had computed
   // Why the others are computed: positions before which a reason holds, each behind the one before it.
-  uint32_t logits_until = 0, evicted_until = 0, unsealed_until = 0;
+  uint32_t logits_until = 0, namespace_until = 0, evicted_until = 0, unsealed_until = 0;
   bool last_is_stored = false;  // the prompt's last token
   std::array<uint32_t, kReasons> recomputed{};
   std::optional<shm::PageStore::Pin> pin;  // where the request wants it

@@ -21,6 +21,8 @@ template <>
 inline constexpr uint32_t kEnumerators<FinishReason> = 4;
 template <>
 inline constexpr uint32_t kEnumerators<ModelsAction> = 3;
+template <>
+inline constexpr uint32_t kEnumerators<CacheAction> = 6;
 
 /// Values that count up: every field of a message is told from its neighbours. Used for the golden files; never change
 /// it.

@@ -1,5 +1,6 @@
 """Starts the built ellmd on a private socket with a private models directory, and ends it."""
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -32,11 +33,16 @@ def environment(directory):
     return {**kept, "HOME": directory, "XDG_RUNTIME_DIR": directory}
 
 
+def allow_core():
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
 class Daemon:
     """`models`: name -> file, linked into the models directory. `config`: TOML text. `keep`: prefixes outlive it. `user`:
-    a uid that it runs as, with a directory of its own; root's to ask."""
+    a uid that it runs as, with a directory of its own; root's to ask. `core`: it may leave one in its directory."""
 
-    def __init__(self, models=None, config="", options=(), directory=None, wait=True, keep=False, variables=None, user=None):
+    def __init__(self, models=None, config="", options=(), directory=None, wait=True, keep=False, variables=None, user=None,
+                 core=False):
         self.directory = directory or tempfile.mkdtemp(prefix="ellm")
         self.keep = directory is not None
         self.models_dir = os.path.join(self.directory, "models")
@@ -58,6 +64,8 @@ class Daemon:
             for path in (self.directory, self.models_dir):
                 os.chown(path, user, user)
         self.process = subprocess.Popen(command, stderr=self.log, env={**environment(self.directory), **(variables or {})},
+                                        cwd=self.directory if core else None,
+                                        preexec_fn=allow_core if core else None,
                                         user=user, group=user, extra_groups=None if user is None else [])
         if wait:
             self.wait_ready()
@@ -100,6 +108,11 @@ class Daemon:
     def is_sanitized(self):
         """Whether it was built with a sanitizer, which reserves terabytes of addresses."""
         return self.address_space() > 1 << 40
+
+    def discard(self):
+        """Of a daemon that has ended otherwise."""
+        self.log.close()
+        shutil.rmtree(self.directory)
 
     def stop(self):
         if self.process.poll() is None:

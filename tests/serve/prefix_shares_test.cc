@@ -12,10 +12,13 @@ namespace {
 
 using Tokens = std::vector<uint32_t>;
 
-RequestStats ask(Rig& rig, uint32_t uid, const Tokens& prompt, uint32_t max_tokens = 4) {
+RequestStats ask(Rig& rig, uint32_t uid, const Tokens& prompt, uint32_t max_tokens = 4,
+                 std::optional<uint64_t> name_space = {}, std::vector<uint64_t> usable = {}) {
   Answer answer;
   EngineRequest request = greedy(prompt, max_tokens, answer);
   request.uid = uid;
+  request.name_space = name_space;
+  request.usable_namespaces = std::move(usable);
   EXPECT_EQ(rig.engine->submit(std::move(request)).refusal, Refusal::none);
   EXPECT_TRUE(answer.wait());
   EXPECT_EQ(answer.tokens, alone(prompt, max_tokens, true));
@@ -75,6 +78,32 @@ TEST(PrefixShares, AWorkingSetOfTenCachesIsAnsweredAll) {
     }
   }
   EXPECT_GT(evicted, 0u);
+  EXPECT_EQ(rig.free(), rig.pages);
+}
+
+/// What is asked for in a named namespace is found by all who use it; there one's own is found, too, but not the other way
+/// round, and who could have used it is told.
+TEST(PrefixShares, ANamedNamespaceIsShared) {
+  Rig rig;
+  const uint64_t docs = shm::namespace_of_name("docs");
+  const auto told = [](const RequestStats& stats, Reason reason) { return stats.recomputed[static_cast<size_t>(reason)]; };
+  const Tokens text = prompt_of(150, 1);
+  Tokens longer = text;
+  longer.resize(180, 5);
+  EXPECT_EQ(ask(rig, 1, text).cached_tokens, 0u);
+  const auto copied = ask(rig, 1, longer, 4, docs);
+  EXPECT_EQ(copied.cached_tokens, 150u);
+  EXPECT_EQ(told(copied, Reason::fresh), 30u);
+  EXPECT_EQ(ask(rig, 2, longer, 4, docs).cached_tokens, 179u);
+  const auto unused = ask(rig, 2, longer, 4, {}, {docs});
+  EXPECT_EQ(unused.cached_tokens, 0u);
+  EXPECT_EQ(told(unused, Reason::name_space), 180u);
+  EXPECT_EQ(told(ask(rig, 3, longer), Reason::fresh), 180u);
+  EXPECT_EQ(ask(rig, 4, text, 4, docs).cached_tokens, 149u);
+  EXPECT_EQ(ask(rig, 3, text, 4, docs).cached_tokens, 149u);
+  Tokens private_text = prompt_of(64, 9);
+  ask(rig, 1, private_text);
+  EXPECT_EQ(ask(rig, 2, private_text, 4, docs).cached_tokens, 0u);
   EXPECT_EQ(rig.free(), rig.pages);
 }
 

@@ -10,7 +10,7 @@ from .client import Client, Stream
 from .errors import (Absent, BadRequest, Busy, Cancelled, ConnectionFailed, DaemonError, Denied, Error, InternalError,
                      Lost, ModelFailed, NoSuchModel, NoSuchRequest, ProtocolMismatch, ShuttingDown, TemplateFailed,
                      TooLarge, UnknownMessage, UnsupportedVersion)
-from .messages import (ChatMessage, ErrorCode, FinishReason, Hello, ModelInfo, RequestInfo, Sampling, StatusReply, Timings,
+from .messages import (CachedPrefix, CacheModel, CacheOwner, CacheReply, ChatMessage, ErrorCode, FinishReason, Hello, ModelInfo, RequestInfo, Sampling, StatusReply, Timings,
                        Token, TokenizeReply, TokenLogprob, Usage)
 
 __version__ = VERSION
@@ -21,6 +21,6 @@ __all__ = [
     "Error", "DaemonError", "BadRequest", "UnknownMessage", "UnsupportedVersion", "TooLarge", "Busy", "NoSuchModel",
     "ModelFailed", "TemplateFailed", "NoSuchRequest", "ShuttingDown", "InternalError", "Cancelled",
     "ConnectionFailed", "Absent", "Denied", "Lost", "ProtocolMismatch",
-    "ChatMessage", "ErrorCode", "FinishReason", "Hello", "ModelInfo", "RequestInfo", "Sampling", "StatusReply", "Timings",
+    "CachedPrefix", "CacheModel", "CacheOwner", "CacheReply", "ChatMessage", "ErrorCode", "FinishReason", "Hello", "ModelInfo", "RequestInfo", "Sampling", "StatusReply", "Timings",
     "Token", "TokenizeReply", "TokenLogprob", "Usage",
 ]

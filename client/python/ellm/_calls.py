@@ -119,6 +119,17 @@ def score(text: Prompt, model: str, top: int) -> m.Score:
     return m.Score(model=model, text=text if isinstance(text, str) else "", top=top, **_text_or_tokens(text))
 
 
+def warm(prompt: ChatInput, model: str, namespace: str, pin: bool) -> m.Cache:
+    """A text is a plain text; messages go through the chat template, without what asks for an answer."""
+    request = m.Cache(action=m.CacheAction.WARM, model=model, namespace_=namespace, pinned=pin)
+    if isinstance(prompt, str):
+        request.text = prompt
+    else:
+        request.messages = [_chat_message(message) for message in prompt]
+        request.variables = json.dumps({"add_generation_prompt": False})
+    return request
+
+
 # ---- answers -------------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=m.Message)

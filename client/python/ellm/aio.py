@@ -379,6 +379,39 @@ class AsyncClient:
     async def unload(self, name: str) -> list[m.ModelInfo]:
         return (await self._ask(m.Models(0, m.ModelsAction.UNLOAD, name), m.ModelsReply)).models
 
+    # ---- the cache -------------------------------------------------------------------------------------------------
+
+    async def cache_list(self, model: str, *, namespace: str = "") -> list[m.CachedPrefix]:
+        """What is cached of your texts, used last first."""
+        prefixes: list[m.CachedPrefix] = []
+        request = m.Cache(action=m.CacheAction.LIST, model=model, namespace_=namespace)
+        while True:
+            reply = (await self._ask(request, m.CacheReply))
+            prefixes += reply.prefixes
+            if reply.next == 0:
+                return sorted(prefixes, key=lambda prefix: prefix.age_s)
+            request = m.Cache(action=m.CacheAction.LIST, model=model, namespace_=namespace, cursor=reply.next)
+
+    async def cache_stat(self, *, model: str = "", whose: str = "") -> m.CacheReply:
+        """Its `models` and `owners`. `whose`: "all" or a uid, for administrators."""
+        return (await self._ask(m.Cache(action=m.CacheAction.STAT, model=model, whose=whose), m.CacheReply))
+
+    async def cache_pin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
+        """Keeps a prefix (CachedPrefix.prefix) from being given up for others."""
+        return (await self._ask(m.Cache(action=m.CacheAction.PIN, prefix=prefix, namespace_=namespace), m.CacheReply)).prefixes[0]
+
+    async def cache_unpin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
+        return (await self._ask(m.Cache(action=m.CacheAction.UNPIN, prefix=prefix, namespace_=namespace), m.CacheReply)).prefixes[0]
+
+    async def cache_flush(self, *, model: str = "", namespace: str = "", pinned: bool = False, whose: str = "") -> int:
+        """Gives your cached prefixes up, those that are pinned only if `pinned` says so. Returns how many bytes that frees."""
+        return (await self._ask(m.Cache(action=m.CacheAction.FLUSH, model=model, namespace_=namespace, pinned=pinned,
+                                 whose=whose), m.CacheReply)).bytes
+
+    async def cache_warm(self, prompt: ChatInput, *, model: str = "", namespace: str = "", pin: bool = False) -> m.Usage:
+        """Computes a text, or messages, before a request needs it."""
+        return (await self._ask(_calls.warm(prompt, model, namespace, pin), m.CacheReply)).usage
+
 
 async def _whole(stream: AsyncStream) -> Completion:
     async for _ in stream:

@@ -39,6 +39,15 @@ class ModelsAction(enum.IntEnum):
     UNLOAD = 3
 
 
+class CacheAction(enum.IntEnum):
+    LIST = 1
+    STAT = 2
+    PIN = 3
+    UNPIN = 4
+    FLUSH = 5
+    WARM = 6
+
+
 # ---- parts of messages ---------------------------------------------------------------------------------------------
 
 @dataclass
@@ -125,6 +134,49 @@ class ModelInfo:
     kv_pages: int = 0
     kv_pages_free: int = 0
     kv_pages_cached: int = 0                 # hold tokens and are used by no request
+
+
+@dataclass
+class CachedPrefix:
+    """A stored text that no other stored text continues."""
+    model: str = ""
+    namespace_: str = ""                     # empty: your own
+    prefix: str = ""                         # what it is called: 16 hexadecimal digits
+    tokens: int = 0
+    bytes: int = 0
+    pinned: bool = False
+    in_use: bool = False
+    age_s: float = 0.0                       # since it was used last
+    head: str = ""                           # its first tokens as text
+    tail: str = ""                           # and its last
+
+
+@dataclass
+class CacheOwner:
+    """One namespace's part of a model's cache; counts since it last had nothing."""
+    model: str = ""
+    owner: str = ""                          # "uid 1000", or a namespace's name
+    pages: int = 0
+    pinned_pages: int = 0
+    used_pages: int = 0
+    share_pages: int = 0                     # that others cannot take
+    bytes: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    evicted_pages: int = 0
+
+
+@dataclass
+class CacheModel:
+    model: str = ""
+    page_tokens: int = 0
+    page_bytes: int = 0
+    pages: int = 0
+    free_pages: int = 0
+    cached_pages: int = 0
+    pinned_pages: int = 0
+    most_pinned_pages: int = 0
+    damaged_pages: int = 0
 
 
 @dataclass
@@ -316,6 +368,34 @@ class Ok(Numbered):
     TAG = 40
 
 
+@dataclass
+class Cache(Numbered):
+    TAG = 12
+    action: CacheAction = CacheAction.LIST
+    model: str = ""
+    namespace_: str = ""
+    prefix: str = ""
+    cursor: int = 0
+    whose: str = ""
+    pinned: bool = False
+    text: str = ""
+    messages: list[ChatMessage] = field(default_factory=list)
+    tools: str = ""
+    variables: str = ""
+
+
+@dataclass
+class CacheReply(Numbered):
+    TAG = 41
+    prefixes: list[CachedPrefix] = field(default_factory=list)
+    next: int = 0
+    models: list[CacheModel] = field(default_factory=list)
+    owners: list[CacheOwner] = field(default_factory=list)
+    pages: int = 0
+    bytes: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
 ALL: tuple[type[Message], ...] = (
-    Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, Token, Done, Error,
-    TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok)
+    Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, Cache, Token, Done, Error,
+    TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok, CacheReply)
