@@ -1,6 +1,7 @@
 """ellm cache over the wire and as a command: what is listed, pinned, flushed and computed in advance; users and namespaces
 of their own and shared ones, with real uids; and what a core dump of the daemon holds."""
 import contextlib
+import grp
 import json
 import math
 import os
@@ -250,6 +251,85 @@ class Users(OneTalks):
             times["own"].append(bob.generate(tokens=tokens, max_tokens=1).timings[1])
         self.assertLess(abs(mann_whitney_z(times["hers"], times["new"])), 4)
         self.assertGreater(mann_whitney_z(times["new"], times["own"]), 4)
+
+
+@needs_model
+class Namespaces(OneTalks):
+    GROUP = grp.getgrnam("users")
+    CONFIG = '[namespaces]\ndocs = "group:%s"\nopen = "everybody"\n' % GROUP.gr_name
+
+    def setUp(self):
+        self.assertTrue(IS_ROOT, "these tests connect as other users: run them as root")
+        super().setUp()
+
+    def test_members_share_what_they_ask_for_there(self):
+        alice, bob = self.connect(ALICE, [self.GROUP.gr_gid]), self.connect(BOB, [STAFF])
+        text = "Once upon a time there was a girl who had a dog. The dog was big and loved to run in the park. "
+        tokens = alice.cache(WARM, namespace="docs", text=text)["usage"]["prompt_tokens"]
+        self.assertEqual([p["namespace"] for p in alice.prefixes("docs")], ["docs"])
+        self.assertEqual(alice.prefixes(), [])
+        again = alice.cache(WARM, namespace="docs", text=text)["usage"]
+        self.assertEqual(again["cached_tokens"], tokens - 1)
+        without = alice.generate(text, max_tokens=1)
+        self.assertEqual((without.cached, without.recomputed), (0, {"namespace": tokens}))
+        self.assertEqual(bob.generate(text, max_tokens=1).recomputed, {"new": tokens})   # not even told
+        self.assertEqual(set(alice.cache(STAT)["owners"]), {"docs", "uid %d" % ALICE})
+        self.assertEqual(set(bob.cache(STAT)["owners"]), {"uid %d" % BOB})
+        for action in (LIST_CACHE, STAT, FLUSH, WARM):
+            with self.assertRaises(Failed) as failed:
+                bob.cache(action, "talks", namespace="docs", text="x")
+            self.assertEqual(failed.exception.code, DENIED)
+            self.assertIn(self.GROUP.gr_name, failed.exception.message)
+        with self.assertRaises(Failed) as failed:
+            bob.cache(WARM, namespace="nowhere", text="x")
+        self.assertIn("no namespace 'nowhere'", failed.exception.message)
+        bob.cache(WARM, namespace="open", text=text)
+        self.assertEqual(alice.cache(WARM, namespace="open", text=text)["usage"]["cached_tokens"], tokens - 1)
+
+
+@needs_model
+class Overload(OneTalks):
+    def test_work_for_ten_caches(self):
+        """60 requests at once of 400 tokens each, in a cache of 2,048: given up, queued, and answered to the bit."""
+        page = self.client.cache(STAT)["models"][0]["page_bytes"]
+        config = '[kv]\nmemory = "%d"\n' % (64 * page)
+        with running(models={"talks": STORIES}, options=["--model", "talks"], config=config) as daemon:
+            for round in range(2):
+                with contextlib.ExitStack() as clients:
+                    answers = []
+                    for number in range(60):
+                        client = clients.enter_context(connect(daemon))
+                        answers.append((client, client.begin(GENERATE, "", "", tokens_of(number, 400), True,
+                                                             sampling(max_tokens=20, ignore_eos=True))))
+                    with daemon.connect() as other:
+                        status = other.status()
+                    self.assertGreater(status["queued"], 20)
+                    for number, (client, request) in enumerate(answers):
+                        answer = client.finish(request)
+                        if round == 0 and number % 10 == 0:
+                            alone = self.client.generate(tokens=tokens_of(number, 400), max_tokens=20, ignore_eos=True)
+                            self.assertEqual(answer.tokens, alone.tokens)
+                with connect(daemon) as client:
+                    self.assertGreater(sum(owner["evicted_pages"] for owner in client.cache(STAT)["owners"].values()), 500)
+            daemon.wait_idle()
+
+    def test_a_request_larger_than_the_cache(self):
+        page = self.client.cache(STAT)["models"][0]["page_bytes"]
+        config = 'context = 1024\n[kv]\nmemory = "%d"\n' % (64 * page)
+        with running(models={"talks": STORIES}, options=["--model", "talks"], config=config) as daemon:
+            with connect(daemon) as client:
+                with self.assertRaises(Failed) as failed:
+                    client.generate(tokens=tokens_of(1, 1100), max_tokens=1)
+                self.assertEqual(failed.exception.code, TOO_LARGE)
+                self.assertIn("1100 tokens", failed.exception.message)
+                self.assertIn("1024", failed.exception.message)
+                # What is pinned leaves room for one full context: nobody can keep others from their answers.
+                for number in range(3):
+                    with contextlib.suppress(Failed):
+                        client.cache(WARM, text="word %d " % number * 90, pinned=True)
+                stat = client.cache(STAT)["models"][0]
+                self.assertTrue(0 < stat["pinned_pages"] <= stat["most_pinned_pages"] <= 32, stat)
+                self.assertEqual(len(client.generate(tokens=tokens_of(1, 1000), max_tokens=24, ignore_eos=True).tokens), 24)
 
 
 def mann_whitney_z(a, b):
