@@ -22,6 +22,13 @@ struct MatmulArgs {
   bool accumulate = false;     // add to out: the residual stream
 };
 
+/// A row of a stack of rows that are of several sequences.
+struct StackedRow {
+  const float* q;              // head h at q + h * head_dim
+  uint32_t position;
+  float* partials;             // as row 0 of attention_partial's
+};
+
 /// One sequence's attention for one KV head: query rows at consecutive positions, each with `group` query heads.
 /// Row i, at position p = first_position + i, sees the KV tokens at positions 0 … p; with a window, the last `window` of them.
 struct AttentionArgs {
@@ -35,6 +42,10 @@ struct AttentionArgs {
   KvType k_type, v_type;
   const std::byte* const* k_blocks;  // one per page: the layer's and head's K block (kv_block.h)
   const std::byte* const* v_blocks;  // pages before the window of the first row are not read
+  /// For attention_partial: rows of several sequences, instead of q, out and first_position. Row i's blocks of the segment's
+  /// pages begin at k_blocks + i * stack_pages, null behind its context. A page that neighbours share is read once for all of them.
+  const StackedRow* stack = nullptr;
+  uint32_t stack_pages = 0;
   uint32_t window = 0;               // 0: none
   float soft_cap = 0;                // a score s becomes soft_cap * tanh(s / soft_cap); 0: it stays
   const KeyMean* key_mean = nullptr; // what store_k was given K without; int8 and int4 only; null: nothing
@@ -51,11 +62,11 @@ struct KernelSet {
   void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
   void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
 
-  /// Whole attention: segments of kAttentionSegment tokens in order, merged in order. About 200 KB of stack;
+  /// Whole attention: segments of kAttentionSegment tokens in order, merged in order. About 500 KB of stack;
   /// head_dim up to kMaxHeadDim. q and out may not overlap.
   void (*attention)(const AttentionArgs& args) noexcept;
   /// The same in two steps, so that several threads can share one long context: the partial result of one segment for
-  /// all rows and heads at partials + ((i * group + h) * segments + segment) * attention_partial_floats(head_dim), then
+  /// all rows and heads at partials + ((i * segments + segment) * group + h) * attention_partial_floats(head_dim), then
   /// the merge of a row range. Rows that end before the segment, or whose window begins behind it, have no partial
   /// result of it: none is written or read. Equal to `attention` to the bit.
   void (*attention_partial)(const AttentionArgs& args, uint32_t segment, uint32_t segments, float* partials) noexcept;

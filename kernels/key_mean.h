@@ -13,7 +13,7 @@ inline constexpr uint32_t kMostMeanPairs = 16;
 struct KeyMean {
   const float* mean;           // (head_dim), before RoPE
   const float* part;           // (head_dim): how much of it is taken out of all tokens alike; 0 in the pairs below
-  const float *cos, *sin;      // (page, half): the angles of position 32 * page + 15.5
+  const float *cos, *sin;      // (page / 16, half, page % 16): the angles of position 32 * page + 15.5
   uint32_t half;               // rotated pairs
   bool neox;
   uint32_t pairs;              // taken out token by token: at most kMostMeanPairs

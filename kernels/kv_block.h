@@ -23,6 +23,7 @@ constexpr bool is_quantised(KvType type) { return type == KvType::int8 || type =
 
 inline constexpr uint32_t kPageTokens = 32;
 inline constexpr uint32_t kAttentionSegment = 512;   // tokens; long contexts are cut here, whoever works on them
+inline constexpr uint32_t kSegmentPages = kAttentionSegment / kPageTokens;
 inline constexpr uint32_t kKvBlock = 32;             // dimensions that share a scale and a minimum in int4
 inline constexpr uint32_t kMaxHeadDim = 256;         // a precondition of attention: its scratch memory is of fixed size
 
@@ -30,6 +31,10 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 
 constexpr uint32_t kv_blocks(uint32_t head_dim) { return (head_dim + kKvBlock - 1) / kKvBlock; }
 
+/// Bytes of the scales (and minima) at the end of an int8 or int4 block.
+constexpr size_t kv_scale_bytes(KvType type, uint32_t head_dim) {
+  return size_t{kPageTokens} * 4 * (type == KvType::int4 ? kv_blocks(head_dim) : 1);
+}
 /// Bytes of a block with `values` (padded) dimensions, with the scales of its tokens.
 constexpr size_t kv_block_bytes(KvType type, size_t values, uint32_t head_dim) {
   switch (type) {

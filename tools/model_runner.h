@@ -51,6 +51,7 @@ class ModelRunner {
   std::vector<uint32_t> greedy(std::span<const uint32_t> prompt, uint32_t count);
   void release(Sequence& sequence);
 
+  uint64_t kv_bytes_read() const { return forward_->kv_bytes_read(); }
   uint32_t vocabulary() const { return forward_->vocabulary(); }
   const model::Model& model() const { return *model_; }
   const kernels::KernelSet& kernels() const { return kernels_; }

@@ -7,8 +7,10 @@
 #include "daemon/model/forward.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 
+#include "daemon/model/attention_plan.h"
 #include "daemon/model/experts.h"
 #include "daemon/model/key_means.h"
 #include "daemon/model/panel_share.h"
@@ -22,16 +24,9 @@ using kernels::KernelSet;
 using kernels::PanelMatrix;
 using runtime::Worker;
 
-constexpr uint32_t kRowBlock = 16;        // query rows of one attention item
-
 /// One token row of the step.
 struct Row {
   uint32_t token, position, chunk;
-};
-
-/// A piece of attention: some rows of a chunk, one KV head (and one segment of its context, where it is split).
-struct AttentionItem {
-  uint32_t chunk, kv_head, first_row, rows, segment;
 };
 
 /// Which forms of a packed input a set of matrices reads.
@@ -54,7 +49,8 @@ struct ForwardPass::Impl {
         max_context(std::min<uint64_t>(c.context, uint64_t{kv.total_pages()} * shm::kPageTokens)),
         b(c, max_context, max_rows, max_logits, pool.size()), q_dim(c.heads * c.head_dim), kv_dim(c.kv_heads * c.head_dim),
         group(c.heads / c.kv_heads),
-        key_means(*model, kv.geometry().k_type, (max_context + shm::kPageTokens - 1) / shm::kPageTokens), block_pointers(pool.size()) {
+        key_means(*model, kv.geometry().k_type, (max_context + shm::kPageTokens - 1) / shm::kPageTokens),
+        plan(c, kv.geometry(), max_context, max_rows, pool.size(), b.partial_results), stacks(pool.size()), block_pointers(pool.size()) {
     for (const Layer& l : w.layers) {
       LayerForms f;
       for (const PanelMatrix* m : {&l.q, &l.k, &l.v}) f.attention.add(*m);
@@ -66,15 +62,11 @@ struct ForwardPass::Impl {
     output_form.add(w.output);
     if (c.experts != 0) experts = std::make_unique<ExpertsPass>(c, k, max_rows);
     const uint32_t pages = (max_context + shm::kPageTokens - 1) / shm::kPageTokens;
-    for (auto& pointers : block_pointers) pointers.resize(2 * size_t{pages});
+    for (auto& pointers : block_pointers) pointers.resize(2 * std::max(pages, AttentionPlan::kStackRows * kernels::kSegmentPages));
     // A step allocates nothing, so it cannot fail for want of memory.
     rows.reserve(max_rows);
     chunk_row.reserve(max_rows);
     logit_rows.reserve(max_logits);
-    const size_t split_items = size_t{kSplitQueries} * c.kv_heads;
-    attention_items.reserve(std::max(size_t{max_rows} * c.kv_heads,
-                                     split_items * (max_context / kernels::kAttentionSegment + 1)));
-    merge_items.reserve(split_items);
   }
 
   std::shared_ptr<const Model> model;
@@ -92,6 +84,8 @@ struct ForwardPass::Impl {
   std::vector<LayerForms> forms;
   Forms output_form;
   std::unique_ptr<ExpertsPass> experts;   // of a mixture
+  AttentionPlan plan;
+  std::vector<std::array<kernels::StackedRow, AttentionPlan::kStackRows>> stacks;   // per worker
   std::vector<std::vector<const std::byte*>> block_pointers;   // per worker: K blocks, then V blocks
 
   // the step at hand
@@ -99,19 +93,17 @@ struct ForwardPass::Impl {
   std::vector<Row> rows;
   std::vector<uint32_t> chunk_row;        // first row of each chunk
   std::vector<uint32_t> logit_rows;
-  std::vector<AttentionItem> attention_items;
-  std::vector<AttentionItem> merge_items; // where contexts are split
   bool single_rows = false;               // every chunk is one row: rope, store and attention need no barrier between them
 
   void prepare(std::span<const Chunk> step);
-  void plan_attention();
   void run(Worker& worker);
   void embed(Worker& worker);
   void layer(Worker& worker, uint32_t index);
   void project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias, const float* post_norm);
   void rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index);
   void attention(Worker& worker, uint32_t layer_index);
-  void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial);
+  void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index);
+  void attend_stack(Worker& worker, const AttentionItem& item, uint32_t layer_index);
   void merge(Worker& worker, const AttentionItem& item, uint32_t layer_index);
   void pack_attended(const AttentionItem& item, uint32_t layer_index);
   void pack_attended_row(uint32_t row, uint32_t first_block, uint32_t last_block, Forms form);
@@ -119,8 +111,8 @@ struct ForwardPass::Impl {
   void output_head(Worker& worker);
 
   Activations norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which, uint32_t n);
-  kernels::AttentionArgs attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index, uint32_t first_page,
-                                        uint32_t last_page);
+  kernels::AttentionArgs attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index);
+  float* partials_of(uint32_t chunk, uint32_t kv_head) const;
   void pack(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block, Forms form) const {
     if (form.q8) k.pack_q8(dst, row, x, first_block, last_block);
     if (form.f32) k.pack_f32(dst, row, x, first_block, last_block);
@@ -151,32 +143,7 @@ void ForwardPass::Impl::prepare(std::span<const Chunk> step) {
     }
   }
   assert(n() <= max_rows && logit_rows.size() <= max_logits);
-  plan_attention();
-}
-
-/// Long single contexts are cut into segments where there are too few heads to keep the workers busy; otherwise one item is
-/// one KV head of up to kRowBlock rows. The costliest come first.
-void ForwardPass::Impl::plan_attention() {
-  attention_items.clear();
-  merge_items.clear();
-  const bool split = single_rows && chunks.size() <= kSplitQueries && chunks.size() * c.kv_heads < 3 * pool.size() &&
-                     std::ranges::any_of(chunks, [](const Chunk& ch) { return ch.first_position >= 2 * kernels::kAttentionSegment; });
-  for (uint32_t i = 0; i < chunks.size(); ++i) {
-    const auto count = static_cast<uint32_t>(chunks[i].tokens.size());
-    const uint32_t segments = split ? chunks[i].first_position / kernels::kAttentionSegment + 1 : 1;
-    for (uint32_t head = 0; head < c.kv_heads; ++head) {
-      for (uint32_t first = 0; first < count; first += kRowBlock) {
-        for (uint32_t s = 0; s < segments; ++s) {
-          attention_items.push_back({i, head, first, std::min(kRowBlock, count - first), s});
-        }
-      }
-      if (split) merge_items.push_back({i, head, 0, 1, segments});
-    }
-  }
-  if (!split) {
-    const auto cost = [&](const AttentionItem& a) { return uint64_t{chunks[a.chunk].first_position + a.first_row + a.rows} * a.rows; };
-    std::ranges::stable_sort(attention_items, [&](const auto& a, const auto& z) { return cost(a) > cost(z); });
-  }
+  plan.make(step);
 }
 
 // ---- what the workers run -----------------------------------------------------------------------------------------
@@ -335,21 +302,25 @@ void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t
 }
 
 void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
-  const bool split = !merge_items.empty();
+  const bool split = !plan.merges().empty();
   if (!single_rows || split) {
     const uint32_t items = n() * c.kv_heads;
     const auto [first, last] = worker.share(items);
     for (uint32_t i = first; i < last; ++i) rope_head_group(i / c.kv_heads, i % c.kv_heads, layer_index);
     worker.barrier();
   }
-  for (uint32_t i; (i = worker.next()) < attention_items.size();) {
-    const AttentionItem& item = attention_items[i];
+  for (uint32_t i; (i = worker.next()) < plan.items().size();) {
+    const AttentionItem& item = plan.items()[i];
     if (single_rows && !split) rope_head_group(chunk_row[item.chunk], item.kv_head, layer_index);
-    attend(worker, item, layer_index, split);
+    if (item.whole()) {
+      attend(worker, item, layer_index);
+    } else {
+      attend_stack(worker, item, layer_index);
+    }
   }
   worker.barrier();
   if (split) {
-    for (uint32_t i; (i = worker.next()) < merge_items.size();) merge(worker, merge_items[i], layer_index);
+    for (uint32_t i; (i = worker.next()) < plan.merges().size();) merge(worker, plan.merges()[i], layer_index);
     worker.barrier();
   }
   if (!head_groups_are_blocks()) {   // the groups' columns share blocks: pack whole rows
@@ -361,19 +332,10 @@ void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
   }
 }
 
-kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index,
-                                                         uint32_t first_page, uint32_t last_page) {
-  const Chunk& chunk = chunks[item.chunk];
+/// All but the pages, for rows of one chunk.
+kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
   const shm::PageGeometry& g = kv.geometry();
-  auto& pointers = block_pointers[worker.index()];
-  const std::byte** k_blocks = pointers.data();
-  const std::byte** v_blocks = pointers.data() + pointers.size() / 2;
-  const size_t k_offset = g.k_offset(layer_index, item.kv_head), v_offset = g.v_offset(layer_index, item.kv_head);
-  for (uint32_t p = first_page; p < last_page; ++p) {
-    const std::byte* page = kv.payload(chunk.pages[p]);
-    k_blocks[p] = page + k_offset;
-    v_blocks[p] = page + v_offset;
-  }
+  const auto& pointers = block_pointers[worker.index()];
   const uint32_t row = chunk_row[item.chunk] + item.first_row;
   const size_t head_column = size_t{item.kv_head} * group * c.head_dim;
   return {.q = qkv_row(row) + head_column,
@@ -383,37 +345,62 @@ kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const A
           .rows = item.rows,
           .group = group,
           .head_dim = c.head_dim,
-          .first_position = chunk.first_position + item.first_row,
+          .first_position = chunks[item.chunk].first_position + item.first_row,
           .scale = c.attention_scale,
           .k_type = static_cast<kernels::KvType>(g.k_type),
           .v_type = static_cast<kernels::KvType>(g.v_type),
-          .k_blocks = k_blocks,
-          .v_blocks = v_blocks,
+          .k_blocks = pointers.data(),
+          .v_blocks = pointers.data() + pointers.size() / 2,
           .window = c.windowed(layer_index) ? c.window : 0,
           .soft_cap = c.attention_soft_cap,
           .key_mean = key_means.find(layer_index, item.kv_head)};
 }
 
-void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index, bool partial) {
+float* ForwardPass::Impl::partials_of(uint32_t chunk, uint32_t kv_head) const {
+  const size_t segments = chunks[chunk].first_position / kernels::kAttentionSegment + 1;
+  return b.partials + (plan.partial_begin(chunk) + kv_head * segments * group) * kernels::attention_partial_floats(c.head_dim);
+}
+
+void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
   const uint32_t end = chunks[item.chunk].first_position + item.first_row + item.rows;
-  const uint32_t pages = (end + shm::kPageTokens - 1) / shm::kPageTokens;
-  if (!partial) {
-    k.attention(attention_args(worker, item, layer_index, 0, pages));
-    pack_attended(item, layer_index);
-    return;
+  auto& pointers = block_pointers[worker.index()];
+  const size_t half = pointers.size() / 2;
+  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head), v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
+  for (uint32_t p = 0; p * shm::kPageTokens < end; ++p) {
+    const std::byte* page = kv.payload(chunks[item.chunk].pages[p]);
+    pointers[p] = page + k_offset;
+    pointers[half + p] = page + v_offset;
   }
-  constexpr uint32_t kSegmentPages = kernels::kAttentionSegment / shm::kPageTokens;
-  const uint32_t first_page = item.segment * kSegmentPages;
-  const auto args = attention_args(worker, item, layer_index, first_page, std::min(pages, first_page + kSegmentPages));
-  const uint32_t segments = chunks[item.chunk].first_position / kernels::kAttentionSegment + 1;
-  const size_t floats = b.partial_floats / (kSplitQueries * c.kv_heads);
-  k.attention_partial(args, item.segment, segments, b.partials + (size_t{item.chunk} * c.kv_heads + item.kv_head) * floats);
+  k.attention(attention_args(worker, item, layer_index));
+  pack_attended(item, layer_index);
+}
+
+/// One segment of several chunks' contexts.
+void ForwardPass::Impl::attend_stack(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
+  auto& pointers = block_pointers[worker.index()];
+  auto& stack = stacks[worker.index()];
+  const size_t half = pointers.size() / 2;
+  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head), v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
+  const uint32_t first_page = item.segment * kernels::kSegmentPages;
+  for (uint32_t i = 0; i < item.rows; ++i) {
+    const uint32_t index = plan.order()[item.chunk + i];
+    const Chunk& chunk = chunks[index];
+    stack[i] = {qkv_row(chunk_row[index]) + size_t{item.kv_head} * group * c.head_dim, chunk.first_position, partials_of(index, item.kv_head)};
+    const uint32_t pages = chunk.first_position / shm::kPageTokens + 1 - first_page;
+    for (uint32_t p = 0; p < kernels::kSegmentPages; ++p) {
+      const std::byte* page = p < pages ? kv.payload(chunk.pages[first_page + p]) : nullptr;
+      pointers[i * kernels::kSegmentPages + p] = page ? page + k_offset : nullptr;
+      pointers[half + i * kernels::kSegmentPages + p] = page ? page + v_offset : nullptr;
+    }
+  }
+  kernels::AttentionArgs args = attention_args(worker, {plan.order()[item.chunk], item.kv_head, 0, item.rows, 0}, layer_index);
+  args.stack = stack.data();
+  args.stack_pages = kernels::kSegmentPages;
+  k.attention_partial(args, item.segment, 0, nullptr);
 }
 
 void ForwardPass::Impl::merge(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
-  const size_t floats = b.partial_floats / (kSplitQueries * c.kv_heads);
-  const auto args = attention_args(worker, item, layer_index, 0, 0);
-  k.attention_merge(args, 0, 1, item.segment, b.partials + (size_t{item.chunk} * c.kv_heads + item.kv_head) * floats);
+  k.attention_merge(attention_args(worker, item, layer_index), 0, 1, item.segment, partials_of(item.chunk, item.kv_head));
   pack_attended(item, layer_index);
 }
 
@@ -453,6 +440,7 @@ std::span<const float> ForwardPass::step(std::span<const Chunk> chunks) {
 }
 
 void ForwardPass::record_keys(float* keys) { impl_->recorded_keys = keys; }
+uint64_t ForwardPass::kv_bytes_read() const { return impl_->plan.kv_bytes(); }
 uint32_t ForwardPass::max_rows() const { return impl_->max_rows; }
 uint32_t ForwardPass::max_logits() const { return impl_->max_logits; }
 uint32_t ForwardPass::vocabulary() const { return impl_->c.vocabulary; }

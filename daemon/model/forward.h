@@ -13,7 +13,7 @@
 namespace ellm::model {
 
 /// Rises when any K, V or logits change by a bit: pages of another version are not used any more.
-inline constexpr uint32_t kNumericsVersion = 2;
+inline constexpr uint32_t kNumericsVersion = 3;
 
 /// A piece of one sequence: `tokens` at consecutive positions from `first_position`. `pages` covers positions 0 up to
 /// the last token's; the pages of the piece are written, those before it read.
@@ -38,6 +38,8 @@ class ForwardPass {
   /// Where the next steps leave K before RoPE, (layers, rows of the step, kv_heads * head_dim); null: nowhere.
   void record_keys(float* keys);
 
+  /// Bytes of K and V that the last step's attention read; a page that several sequences share counts once.
+  uint64_t kv_bytes_read() const;
   uint32_t max_rows() const;
   uint32_t max_logits() const;
   uint32_t vocabulary() const;

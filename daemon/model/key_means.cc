@@ -190,10 +190,16 @@ KeyMeanTable::KeyMeanTable(const Model& model, shm::KvType type, uint32_t pages)
 /// Of a pair that turns by f a token, the average over a page is sin(16 f) / (32 sin(f / 2)) of what stands in its middle.
 KeyMeanTable::Angles KeyMeanTable::angles_of(const RopeTable& rope, uint32_t pages) {
   const auto half = static_cast<uint32_t>(rope.frequency.size());
-  Angles a{std::vector<float>(size_t{pages} * half), std::vector<float>(size_t{pages} * half), {}};
-  for (uint32_t page = 0; page < pages; ++page) {
-    kernels::rope_angles(page * double{shm::kPageTokens} + kMiddle, rope.frequency.data(), half, rope.magnitude,
-                         &a.cos[size_t{page} * half], &a.sin[size_t{page} * half]);
+  const size_t whole = kernels::round_up(pages, kernels::kSegmentPages);
+  Angles a{std::vector<float>(whole * half), std::vector<float>(whole * half), {}};
+  std::vector<float> cos(half), sin(half);
+  for (uint32_t page = 0; page < whole; ++page) {
+    kernels::rope_angles(page * double{shm::kPageTokens} + kMiddle, rope.frequency.data(), half, rope.magnitude, cos.data(), sin.data());
+    for (uint32_t i = 0; i < half; ++i) {
+      const size_t to = (size_t{page / kernels::kSegmentPages} * half + i) * kernels::kSegmentPages + page % kernels::kSegmentPages;
+      a.cos[to] = cos[i];
+      a.sin[to] = sin[i];
+    }
   }
   for (const double f : rope.frequency) {
     const double turned = kernels::sin_cos(f / 2).sin;

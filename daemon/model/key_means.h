@@ -42,7 +42,7 @@ class KeyMeanTable {
 
  private:
   struct Angles {
-    std::vector<float> cos, sin;   // (page, half) of the pages' middles
+    std::vector<float> cos, sin;   // of the pages' middles, as kernels::KeyMean has them
     std::vector<double> part;      // (half): of what turns around a page's middle, the average over the page
   };
   struct View {

@@ -44,7 +44,7 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.branch = arena.floats(size_t{rows} * c.embedding);
   b.logits = arena.floats(size_t{logits} * c.vocabulary);
   b.norm_scratch = arena.floats(size_t{workers} * c.embedding);
-  b.partials = arena.floats(b.partial_floats);
+  b.partials = arena.floats(b.partial_results * kernels::attention_partial_floats(c.head_dim));
   const auto packed = [&](PackedInput& input, uint32_t cols) {
     std::byte* at = arena.take(PackedInput::bytes(rows, cols, workers));
     if (at != nullptr) input.place(at, rows, cols);
@@ -70,8 +70,10 @@ void PackedInput::place(std::byte* memory, uint32_t max_rows, uint32_t cols) {
 
 StepBuffers::StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits,
                          uint32_t workers) {
-  const uint32_t segments = (max_context + kernels::kAttentionSegment - 1) / kernels::kAttentionSegment;
-  partial_floats = size_t{kSplitQueries} * config.heads * segments * kernels::attention_partial_floats(config.head_dim);
+  // Room for the longest contexts of a few chunks, and for many that share a prefix of up to 16K tokens.
+  const uint32_t segments = max_context / kernels::kAttentionSegment + 1;
+  const size_t contexts = std::max(size_t{4} * segments, size_t{std::min(max_rows, 32u)} * std::min(segments, 33u));
+  partial_results = contexts * config.heads;
   Arena count(nullptr);
   layout(*this, count, config, max_rows, max_logits, workers);
   region_ = runtime::Region::map(count.used(), {});

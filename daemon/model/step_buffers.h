@@ -28,9 +28,6 @@ class PackedInput {
   uint32_t cols_ = 0;
 };
 
-/// How many single-row chunks of a step may have their contexts split over the workers.
-inline constexpr uint32_t kSplitQueries = 4;
-
 struct StepBuffers {
   StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits, uint32_t workers);
 
@@ -47,8 +44,8 @@ struct StepBuffers {
   float* window_sin = nullptr;
   float* logits = nullptr;          // (wanted, vocabulary)
   float* norm_scratch = nullptr;    // (workers, embedding)
-  float* partials = nullptr;        // attention segments of single-row chunks
-  size_t partial_floats = 0;
+  float* partials = nullptr;        // results of attention segments: of query heads of single-row chunks
+  size_t partial_results = 0;
   PackedInput normed;               // (n, embedding): input of q, k, v; of gate, up; of the output head
   PackedInput attention_out;        // (n, heads * head_dim)
   PackedInput attention_rest;       // (n, heads * head_dim): what the quantisation of attention_out left

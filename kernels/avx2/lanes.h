@@ -49,51 +49,61 @@ struct Avx2Lanes {
     _mm_storeu_si128(h, _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(h + 1, _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
   }
-  // Products of small integers (kernels/scalar/lanes.h): the cache's bytes are widened to 16 bits, products added in pairs;
-  // a lane's two sums are added at the end. (Codes of 8 bits times bytes overflow the 16 bits of maddubs.)
+  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs of 16
+  // bits, the odd two another, by shifts that stay in their lane; codes lie in that order. (Bytes times bytes, as maddubs has
+  // it, would save one of four additions and leave 7 bits to probabilities.)
   using Code = int16_t;
-  static constexpr int kByteQueries = 2, kByteVectors = 1;
-  static constexpr int32_t kKeyOffset = 0;
+  static constexpr int kWordQueries = 4, kWordVectors = 1;
+  static constexpr int weigh_vectors(int queries) { return queries <= 2 ? 2 : 1; }
   struct Ints {
-    __m256i v[4];                                     // lanes 4i … 4i + 3, two sums each
+    __m256i lo, hi;
   };
-  struct Quads {
-    __m256i v[4];
+  struct Words {
+    __m256i even_lo, even_hi, odd_lo, odd_hi;
   };
-  static ELLM_INLINE Ints ints(int32_t x) {
-    const __m256i once = _mm256_set1_epi64x(static_cast<uint32_t>(x));
-    return {{once, once, once, once}};
+  static ELLM_INLINE Ints ints(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static ELLM_INLINE Ints load_ints(const int32_t* p) {
+    const __m256i* from = reinterpret_cast<const __m256i*>(p);
+    return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
   }
-  static ELLM_INLINE Quads widen(__m256i a, __m256i b) {
-    return {{_mm256_cvtepi8_epi16(_mm256_castsi256_si128(a)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(a, 1)),
-             _mm256_cvtepi8_epi16(_mm256_castsi256_si128(b)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(b, 1))}};
+  static ELLM_INLINE void store_ints(Ints a, int32_t* p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p) + 1, a.hi);
   }
-  static ELLM_INLINE Quads load_key_quads(const void* p) {
+  static ELLM_INLINE __m256i even_words(__m256i bytes) { return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8); }
+  static ELLM_INLINE Words load_words(const void* p) {
     const __m256i* from = static_cast<const __m256i*>(p);
-    return widen(_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1));
+    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
+    return {even_words(a), even_words(b), _mm256_srai_epi16(a, 8), _mm256_srai_epi16(b, 8)};
   }
-  static ELLM_INLINE Quads load_value_quads(const void* p) { return load_key_quads(p); }
-  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
+  static ELLM_INLINE void load_nibble_words(const void* p, Words& low, Words& high) {
     const __m256i* from = static_cast<const __m256i*>(p);
-    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1), mask = _mm256_set1_epi8(15);
-    low = widen(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
-    high = widen(_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask));
+    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1), mask = _mm256_set1_epi16(15);
+    low = {_mm256_and_si256(a, mask), _mm256_and_si256(b, mask), _mm256_and_si256(_mm256_srli_epi16(a, 8), mask),
+           _mm256_and_si256(_mm256_srli_epi16(b, 8), mask)};
+    high = {_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask),
+            _mm256_srli_epi16(a, 12), _mm256_srli_epi16(b, 12)};
   }
-  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
-    long long four;
-    __builtin_memcpy(&four, codes, sizeof four);
-    const __m256i c = _mm256_set1_epi64x(four);
-    unrolled<4>([&](auto i) ELLM_INLINE_LAMBDA { sum.v[i] = _mm256_add_epi32(sum.v[i], _mm256_madd_epi16(a.v[i], c)); });
+  static ELLM_INLINE __m256i broadcast_codes(const Code* codes) {
+    int two;
+    __builtin_memcpy(&two, codes, sizeof two);
+    return _mm256_set1_epi32(two);
+  }
+  static ELLM_INLINE Ints add_dot(Ints sum, Words a, const Code* codes) {
+    const __m256i even = broadcast_codes(codes), odd = broadcast_codes(codes + 2);
+    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.even_lo, even));
+    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.even_hi, even));
+    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.odd_lo, odd));
+    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.odd_hi, odd));
     return sum;
   }
-  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) { return add_dot_key(sum, a, codes); }
-  static ELLM_INLINE __m256 add_pairs(__m256i a, __m256i b) {
-    return _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), 0xd8));
+  static ELLM_INLINE Avx2Lanes from_ints(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+  static ELLM_INLINE void store_words(__m256i lo, __m256i hi, int16_t* p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8));
   }
-  static ELLM_INLINE Avx2Lanes from_ints(Ints a) { return {add_pairs(a.v[0], a.v[1]), add_pairs(a.v[2], a.v[3])}; }
+  ELLM_INLINE void store_integers(int16_t* p) const { store_words(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi), p); }
   ELLM_INLINE void store_codes(Code* p) const {
-    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+    store_words(_mm256_shuffle_epi32(_mm256_cvtps_epi32(lo), 0xd8), _mm256_shuffle_epi32(_mm256_cvtps_epi32(hi), 0xd8), p);
   }
 
   static ELLM_INLINE __m256 in_order(__m256 v) {      // 64-bit pieces 0 2 1 3 put straight, and back

@@ -32,41 +32,52 @@ struct Avx512Lanes {
   ELLM_INLINE void store_halves(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
-  // Products of small integers (kernels/scalar/lanes.h): vpdpbusd takes one side unsigned. K is, with 128 added (its sign
-  // bit turned), and so are probabilities.
-  using Code = uint8_t;                               // of a query: the bits of an int8
-  static constexpr int kByteQueries = 8, kByteVectors = 2;
-  static constexpr int32_t kKeyOffset = 128;
+  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs of 16
+  // bits, the odd two another, by shifts that stay in their lane; codes lie in that order.
+  using Code = int16_t;
+  static constexpr int kWordQueries = 8, kWordVectors = 2;
+  static constexpr int weigh_vectors(int queries) { return queries <= 4 ? 4 : 2; }
   struct Ints {
     __m512i v;
   };
-  struct Quads {
-    __m512i v;
+  struct Words {
+    __m512i even, odd;
   };
   static ELLM_INLINE Ints ints(int32_t x) { return {_mm512_set1_epi32(x)}; }
-  static ELLM_INLINE Quads load_key_quads(const void* p) {
-    return {_mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0x80808080u)))};
+  static ELLM_INLINE Ints load_ints(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+  static ELLM_INLINE void store_ints(Ints a, int32_t* p) { _mm512_storeu_si512(p, a.v); }
+  static ELLM_INLINE Words load_words(const void* p) {
+    const __m512i bytes = _mm512_loadu_si512(p);
+    return {_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};
   }
-  static ELLM_INLINE Quads load_value_quads(const void* p) { return {_mm512_loadu_si512(p)}; }
-  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
-    const __m512i both = _mm512_loadu_si512(p), mask = _mm512_set1_epi32(0x0f0f0f0f);
-    low = {_mm512_and_si512(both, mask)};
-    high = {_mm512_and_si512(_mm512_srli_epi32(both, 4), mask)};
+  static ELLM_INLINE void load_nibble_words(const void* p, Words& low, Words& high) {
+    const __m512i both = _mm512_loadu_si512(p), mask = _mm512_set1_epi16(15);
+    low = {_mm512_and_si512(both, mask), _mm512_and_si512(_mm512_srli_epi16(both, 8), mask)};
+    high = {_mm512_and_si512(_mm512_srli_epi16(both, 4), mask), _mm512_srli_epi16(both, 12)};
   }
-  static ELLM_INLINE __m512i broadcast_codes(const Code* codes) {
-    int four;
-    __builtin_memcpy(&four, codes, sizeof four);
-    return _mm512_set1_epi32(four);
+  /// sum += products of w's pairs with two codes, in every lane (as an operand the broadcast is free: kernels/avx512/matmul.cc).
+  static ELLM_INLINE void add_products(__m512i& sum, __m512i w, const Code* codes) {
+#ifdef ELLM_EMULATE_AVX512
+    int two;
+    __builtin_memcpy(&two, codes, sizeof two);
+    sum = _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(two));
+#else
+    using Two = int32_t __attribute__((may_alias, aligned(1)));
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Two*>(codes)));
+#endif
   }
-  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
-    return {_mm512_dpbusd_epi32(sum.v, a.v, broadcast_codes(codes))};
-  }
-  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) {
-    return {_mm512_dpbusd_epi32(sum.v, broadcast_codes(codes), a.v)};
+  static ELLM_INLINE Ints add_dot(Ints sum, Words a, const Code* codes) {
+    add_products(sum.v, a.even, codes);
+    add_products(sum.v, a.odd, codes + 2);
+    return sum;
   }
   static ELLM_INLINE Avx512Lanes from_ints(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+  ELLM_INLINE void store_integers(int16_t* p) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v)));
+  }
   ELLM_INLINE void store_codes(Code* p) const {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+    const __m512i order = _mm512_shuffle_epi32(_mm512_cvtps_epi32(v), static_cast<_MM_PERM_ENUM>(0xd8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(order));
   }
 
   static ELLM_INLINE void deinterleave(Avx512Lanes a, Avx512Lanes b, Avx512Lanes& even, Avx512Lanes& odd) {

@@ -1,16 +1,19 @@
-// What the steps of attention share: a block of queries, its running softmax, and scratch memory (kernels/lanes/attention.h).
+// What the steps of attention share: a block of queries, its running softmax, and scratch memory
+// (kernels/lanes/attention.h).
 #pragma once
 #include "kernels/kernel_set.h"
-#include "kernels/lanes/attention_bytes.h"
 #include "kernels/lanes/unroll.h"
 
 namespace ellm::kernels {
 namespace {
 
-constexpr uint32_t kMaxBlockQueries = 64;            // a multiple of 16
+constexpr uint32_t kMaxBlockQueries = 64;
 constexpr uint32_t kBlockFloats = 64 * 128;          // queries of a block times (padded) head_dim
+constexpr uint32_t kMostKvBlocks = kMaxHeadDim / kKvBlock;
 
-/// Online softmax of a block's queries: running maximum and sum, and the values (query, stride).
+ELLM_INLINE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/// Softmax of a block's queries: maximum and sum, and the values (query, stride).
 struct SoftmaxState {
   alignas(64) float largest[kMaxBlockQueries];
   alignas(64) float sum[kMaxBlockQueries];
@@ -20,23 +23,25 @@ struct SoftmaxState {
 template <class L>
 struct AttentionScratch {
   SoftmaxState total, segment;
-  alignas(64) float q[kBlockFloats];                          // per tile of n queries: (head_dim, n)
+  alignas(64) float scores[kMaxBlockQueries * kAttentionSegment];   // (query, 512), then the probabilities
+  uint32_t position[kMaxBlockQueries];
+  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];    // tokens of the segment that the query sees; equal: none
+  bool taken[kMaxBlockQueries];                               // the query has seen an earlier segment
+  // f16 and f32
+  alignas(64) float q[kBlockFloats];                          // (query, stride)
   alignas(64) float keys[kMaxHeadDim * kPageTokens];          // a page's K as floats, (head_dim, 32)
   alignas(64) float page_values[kPageTokens * kMaxHeadDim];   // a page's V as floats, (32, stride)
-  alignas(64) float scores[kMaxBlockQueries * kPageTokens];   // (query, 32), then the probabilities
-  alignas(64) float sums[16 * 16];                            // p of tokens t and t + 16 added, (query, 16)
-  alignas(64) float decay[kMaxBlockQueries];                  // c: what becomes of the old sum and values
-  // Queries as integers, for K of int8 and int4 (CodedQueries); probabilities, for V of them (CodedWeights).
+  // Queries as integers, for K of int8 and int4 (CodedQueries); probabilities, for V of them.
   alignas(64) typename L::Code query_codes[kBlockFloats];     // (query, stride)
   alignas(64) float query_scales[kMaxBlockQueries], query_sums[kMaxBlockQueries * kMostKvBlocks];
-  int32_t query_starts[kMaxBlockQueries];
-  alignas(64) float offsets[kMaxBlockQueries];                // the key mean's part of the page's scores
-  alignas(64) typename L::Code weight_codes[kMaxBlockQueries * kPageTokens];
-  alignas(64) float weight_scales[kMaxBlockQueries], weight_least[kMaxBlockQueries];
-  alignas(64) float turned_mean[kMaxHeadDim], shared_mean[kMaxHeadDim];   // of the page: whole, and what all tokens lose
-  alignas(64) float pair_queries[2 * kMostMeanPairs * kMaxBlockQueries];  // the queries' values in the mean's pairs, (2 pairs, query)
+  alignas(64) typename L::Code weight_codes[kMaxBlockQueries * kAttentionSegment];   // (query, 512)
+  float weight_scales[kMaxBlockQueries], weight_least[kMaxBlockQueries];
+  alignas(64) int32_t weighed[kBlockFloats];                  // (query, stride): sums of codes times values
+  // The key mean of a segment's pages: all of it, and what all tokens of a page lose alike, both (head_dim, 16 pages).
+  alignas(64) float turned_mean[kMaxHeadDim * kSegmentPages], shared_mean[kMaxHeadDim * kSegmentPages];
+  alignas(64) float offsets[kMaxBlockQueries * kSegmentPages];            // its part of the scores, (query, 16 pages)
+  alignas(64) float pair_queries[2 * kMostMeanPairs * kMaxBlockQueries];  // the queries' values in its pairs, (2 pairs, query)
   alignas(64) float pair_coefficients[2 * kMostMeanPairs * kMaxBlockQueries];
-  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];    // tokens of the page that the query sees; equal: none
 };
 
 /// A block of queries [first, first + count) of the stack, and what all its steps need.
@@ -44,40 +49,53 @@ struct QueryBlock {
   const AttentionArgs& args;
   uint32_t first, count, stride;      // stride: head_dim padded to 16
 
-  ELLM_INLINE uint32_t position(uint32_t i) const { return args.first_position + (first + i) / args.group; }
+  ELLM_INLINE uint32_t row(uint32_t i) const { return (first + i) / args.group; }
+  ELLM_INLINE uint32_t head(uint32_t i) const { return (first + i) % args.group; }
+  ELLM_INLINE uint32_t position(uint32_t i) const {
+    return args.stack ? args.stack[row(i)].position : args.first_position + row(i);
+  }
   /// The first position that a query at position `p` sees.
   ELLM_INLINE uint32_t window_begin(uint32_t p) const {
     return args.window != 0 && p >= args.window ? p + 1 - args.window : 0;
   }
   ELLM_INLINE const float* query(uint32_t i) const {
-    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
-    return args.q + row * args.q_stride + head * args.head_dim;
+    const float* row_q = args.stack ? args.stack[row(i)].q : args.q + row(i) * args.q_stride;
+    return row_q + head(i) * args.head_dim;
   }
-  ELLM_INLINE float* output(uint32_t i) const {
-    const uint32_t row = (first + i) / args.group, head = (first + i) % args.group;
-    return args.out + row * args.out_stride + head * args.head_dim;
-  }
-  /// The block of the page after `page`; behind the last that the queries see, the page itself.
-  ELLM_INLINE const std::byte* next_page(const std::byte* const* blocks, uint32_t page) const {
-    return (page + 1) * kPageTokens <= position(count - 1) ? blocks[page + 1] : blocks[page];
-  }
-  /// The first query whose position is at least `p`.
-  ELLM_INLINE uint32_t first_at(uint32_t p) const {
-    uint32_t i = 0;
-    while (i < count && position(i) < p) ++i;
-    return i;
-  }
-  /// The first query that sees nothing before position `p`.
-  ELLM_INLINE uint32_t first_blind(uint32_t p) const {
-    uint32_t i = 0;
-    while (i < count && window_begin(position(i)) < p) ++i;
-    return i;
+  ELLM_INLINE float* output(uint32_t i) const { return args.out + row(i) * args.out_stride + head(i) * args.head_dim; }
+  /// The blocks of a segment's pages as query i's row has them.
+  ELLM_INLINE const std::byte* const* segment_blocks(const std::byte* const* of, uint32_t i, uint32_t segment) const {
+    return args.stack ? of + row(i) * args.stack_pages : of + segment * kSegmentPages;
   }
 };
 
 /// Queries [from, to) of a block.
 struct QueryRange {
   uint32_t from, to;
+};
+
+/// Pages of a segment that any query of a block sees, counted from the segment's first; whole: all see all of them.
+struct SegmentPages {
+  uint32_t segment, from, to;
+  bool whole;
+};
+
+/// A piece of a segment: queries that all read the same pages [from, to); page p's blocks are k[p] and v[p].
+struct Span {
+  QueryRange queries;
+  uint32_t from, to;
+  const std::byte* const* k;
+  const std::byte* const* v;
+  uint32_t behind;                    // pages behind the segment that follow in k
+
+  // Pages are scattered: the CPU's own prefetchers begin anew in each. So while a page is computed, the next but one
+  // is asked for; behind the last K follows the first V, behind the last V the next segment's K.
+  ELLM_INLINE const std::byte* after_key(uint32_t page) const {
+    return page + 2 < to ? k[page + 2] : v[least_of(from + page + 2 - to, to - 1)];
+  }
+  ELLM_INLINE const std::byte* after_value(uint32_t page) const {
+    return page + 2 < to ? v[page + 2] : page + 2 - to < behind ? k[kSegmentPages + page + 2 - to] : nullptr;
+  }
 };
 
 ELLM_INLINE uint32_t padded_head_dim(uint32_t head_dim) { return (head_dim + 15) / 16 * 16; }
@@ -90,16 +108,58 @@ ELLM_INLINE uint32_t block_queries(uint32_t head_dim) {
   return most / L::kQueries * L::kQueries;
 }
 
-template <class L>
-ELLM_INLINE uint32_t tile_queries(uint32_t i, uint32_t count) {
-  return count - i < L::kQueries ? count - i : L::kQueries;
+/// The tokens of page `page` (of the segment) among [begin, end): [from, to), both within 0 … 32.
+struct TokenRange {
+  uint32_t from, to;
+};
+ELLM_INLINE TokenRange tokens_of_page(uint32_t begin, uint32_t end, uint32_t page) {
+  const uint32_t start = page * kPageTokens;
+  const uint32_t from = begin <= start ? 0 : least_of(begin - start, kPageTokens);
+  const uint32_t to = end <= start ? 0 : least_of(end - start, kPageTokens);
+  return {from, to < from ? from : to};
 }
 
-/// The tree over tokens (or dimensions) of up to 16 queries' vectors, lane i for query i.
-template <class L, class Op, class Get>
-ELLM_INLINE L fold_queries(uint32_t n, Get get) {
-  if (n == 1) return L::template fold<Op>(get(Index<0>{}));
-  return L::template fold16<Op>(get);
+/// Queries of [from, to) that see anything of a page, from the first to the last.
+template <class L>
+ELLM_INLINE QueryRange seeing(QueryRange queries, uint32_t page, const AttentionScratch<L>& s) {
+  const auto sees = [&](uint32_t i) ELLM_INLINE_LAMBDA {
+    const TokenRange t = tokens_of_page(s.begin[i], s.end[i], page);
+    return t.from < t.to;
+  };
+  while (queries.from < queries.to && !sees(queries.from)) ++queries.from;
+  while (queries.from < queries.to && !sees(queries.to - 1)) --queries.to;
+  return queries;
+}
+
+/// Calls f(span) for the pieces of a segment, by ascending pages. (The queries of a sequence are one piece. Where
+/// several are stacked, those that share pages stand side by side, and once apart they stay so.)
+template <class F>
+ELLM_INLINE void for_spans(const QueryBlock& b, SegmentPages pages, F f) {
+  const auto table = [&](const std::byte* const* of, uint32_t i) ELLM_INLINE_LAMBDA { return b.segment_blocks(of, i, pages.segment); };
+  const auto cuts = [&](uint32_t page) ELLM_INLINE_LAMBDA {   // bit i: query i reads another page than the one before it
+    uint64_t bits = 0;
+    for (uint32_t i = 1; b.args.stack && i < b.count; ++i) {
+      bits |= uint64_t{table(b.args.k_blocks, i)[page] != table(b.args.k_blocks, i - 1)[page]} << i;
+    }
+    return bits;
+  };
+  uint32_t behind = 0;
+  if (!b.args.stack) {
+    const uint32_t all = b.position(b.count - 1) / kPageTokens + 1, next = (pages.segment + 1) * kSegmentPages;
+    behind = all > next ? all - next : 0;
+  }
+  for (uint32_t from = pages.from; from < pages.to;) {
+    const uint64_t now = cuts(from);
+    uint32_t to = from + 1;
+    while (to < pages.to && (!b.args.stack || cuts(to) == now)) ++to;
+    for (uint32_t i = 0; i < b.count;) {
+      uint32_t j = i + 1;
+      while (j < b.count && (now >> j & 1) == 0) ++j;
+      f(Span{{i, j}, from, to, table(b.args.k_blocks, i), table(b.args.v_blocks, i), behind});
+      i = j;
+    }
+    from = to;
+  }
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
-// The two products of attention on one page of int8 or int4, by integers, for a tile of queries: scores (lane = token) and
-// weighted values (lane = output dimension). Written once for all levels; what a level multiplies with is in
-// kernels/<level>/lanes.h.
+// The two products of attention on pages of int8 or int4, by integers, for a tile of queries: scores (lane = token)
+// and weighted values (lane = output dimension). The cache's bytes are widened to pairs of 16 bits and meet codes of
+// 16 bits; a widened vector serves all queries of the tile. Written once for all levels; what a level multiplies with
+// is in kernels/<level>/lanes.h.
 #pragma once
 #include "kernels/kv_block.h"
+#include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/unroll.h"
 
 namespace ellm::kernels {
 namespace {
-
-constexpr uint32_t kMostKvBlocks = kMaxHeadDim / kKvBlock;
 
 // The scales behind a block's values, and in int4 the minima.
 ELLM_INLINE const float* key_scales_of(const std::byte* block, uint32_t head_dim) {
@@ -35,31 +35,29 @@ struct CodedQueries {
   const typename L::Code* codes;
   uint32_t stride;
   const float* scales;                     // that of the query times that of attention
-  const int32_t* starts;                   // what takes L::kKeyOffset out of an int8 product
   const float* sums;                       // (query, kMostKvBlocks): codes of each 32 dimensions added up
-  const float* offsets;                    // added to all scores of the page: the removed mean's part
-  bool add;                                // to the scores that are there, too
+  const float* offsets;                    // (query, 16 pages), at the page: added to all its scores
+  bool add;                                // to the scores that are there (which begin with the offset)
 };
 
 /// What is added to the scores of tokens 16 v … 16 v + 15 for query i.
 template <class L>
 ELLM_INLINE L score_base(const CodedQueries<L>& q, uint32_t i, uint32_t v, const float* scores) {
-  const L offset = L::broadcast(q.offsets[i]);
-  return q.add ? add(L::load(scores + i * kPageTokens + v * 16), offset) : offset;
+  return q.add ? L::load(scores + i * kAttentionSegment + v * 16) : L::broadcast(q.offsets[i * kSegmentPages]);
 }
 
-/// Scores of V vectors of tokens from vector `first` on for N queries.
+/// Scores of V vectors of tokens from vector `first` on for N queries. `fetch`: a block to ask for meanwhile, or null.
 template <class L, int N, int V>
-ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, const std::byte* next, uint32_t head_dim,
+ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, const std::byte* fetch, uint32_t head_dim,
                             uint32_t first, float* scores) {
   typename L::Ints sum[V][N];
-  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::ints(q.starts[i % N]); });
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::ints(0); });
   const uint32_t groups = (head_dim + 3) / 4;
   for (uint32_t g = 0; g < groups; ++g) {
-    if (first == 0) fetch_lines(next + g * 128, 128);
+    if (fetch) fetch_lines(fetch + g * 128, 128);
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
-      const auto keys = L::load_key_quads(block + g * 128 + (first + v) * 64);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = L::add_dot_key(sum[v][i], keys, q.codes + i * q.stride + g * 4); });
+      const auto keys = L::load_words(block + g * 128 + (first + v) * 64);
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * q.stride + g * 4); });
     });
   }
   const float* key_scales = key_scales_of(block, head_dim);
@@ -67,27 +65,29 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
     const L key_scale = L::load(key_scales + (first + v) * 16);
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
       const L product = mul(L::from_ints(sum[v][i]), key_scale);
-      fma(product, L::broadcast(q.scales[i]), score_base(q, i, first + v, scores)).store(scores + i * kPageTokens + (first + v) * 16);
+      fma(product, L::broadcast(q.scales[i]), score_base(q, i, first + v, scores)).store(scores + i * kAttentionSegment + (first + v) * 16);
     });
   });
 }
 
-/// The part of the key mean's pairs in a page's scores: coefficients (2 pairs, queries) times turns (2 pairs, 32).
+/// The key mean's part of a page's scores where it has pairs: offsets, plus coefficients (2 pairs, queries) times turns
+/// (2 pairs, 32).
 template <class L, int N, int V>
-ELLM_INLINE void score_turns(const float* coefficients, uint32_t queries, const float* turns, uint32_t rows, uint32_t first, float* scores) {
+ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, const float* turns, uint32_t rows, uint32_t first,
+                             float* scores) {
   L sum[V][N];
-  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(0.0f); });
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(offsets[(i % N) * kSegmentPages]); });
   for (uint32_t r = 0; r < rows; ++r) {
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const L turn = L::load(turns + r * kPageTokens + (first + v) * 16);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(coefficients[r * queries + i]), turn, sum[v][i]); });
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(coefficients[r * kMaxBlockQueries + i]), turn, sum[v][i]); });
     });
   }
-  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N].store(scores + (i % N) * kPageTokens + (first + i / N) * 16); });
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N].store(scores + (i % N) * kAttentionSegment + (first + i / N) * 16); });
 }
 
 template <class L, int N>
-ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, const std::byte* next, uint32_t head_dim,
+ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, const std::byte* fetch, uint32_t head_dim,
                             uint32_t first, float* scores) {
   L total[N];
   unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { total[i] = L::broadcast(0.0f); });
@@ -96,12 +96,12 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
     typename L::Ints sum[N];
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i] = L::ints(0); });
     for (uint32_t g = b * 4; g < b * 4 + 4 && g < groups; ++g) {
-      if (first == 0) fetch_lines(next + g * 128, 128);
-      typename L::Quads low, high;
-      L::load_nibble_quads(block + g * 128 + first * 64, low, high);
+      if (fetch) fetch_lines(fetch + g * 128, 128);
+      typename L::Words low, high;
+      L::load_nibble_words(block + g * 128 + first * 64, low, high);
       unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
         const auto* codes = q.codes + i * q.stride + g * 8;
-        sum[i] = L::add_dot_key(L::add_dot_key(sum[i], low, codes), high, codes + 4);
+        sum[i] = L::add_dot(L::add_dot(sum[i], low, codes), high, codes + 4);
       });
     }
     const uint16_t* ranges = key_ranges_of(block, head_dim, b) + first * 16;
@@ -112,105 +112,93 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
     });
   }
   unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-    fma(total[i], L::broadcast(q.scales[i]), score_base(q, i, first, scores)).store(scores + i * kPageTokens + first * 16);
+    fma(total[i], L::broadcast(q.scales[i]), score_base(q, i, first, scores)).store(scores + i * kAttentionSegment + first * 16);
   });
 }
 
-/// Scores of a page's 32 tokens for n queries, (query, 32).
+/// Scores of a page's 32 tokens for n queries, (query, 512) at the page.
 template <class L>
 ELLM_INLINE void score_coded_tile(uint32_t n, KvType type, const CodedQueries<L>& q, const std::byte* block,
-                                  const std::byte* next, uint32_t head_dim, float* scores) {
-  with_count<L::kByteQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
-    constexpr int kCount = count.value, kVectors = L::kByteVectors;
+                                  const std::byte* fetch, uint32_t head_dim, float* scores) {
+  with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+    constexpr int kCount = count.value, kVectors = L::kWordVectors;
     if (type == KvType::int8) {
-      for (uint32_t first = 0; first < 2; first += kVectors) score_int8<L, kCount, kVectors>(q, block, next, head_dim, first, scores);
+      for (uint32_t first = 0; first < 2; first += kVectors) {
+        score_int8<L, kCount, kVectors>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
+      }
     } else {
-      for (uint32_t first = 0; first < 2; ++first) score_int4<L, kCount>(q, block, next, head_dim, first, scores);
+      for (uint32_t first = 0; first < 2; ++first) score_int4<L, kCount>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
     }
   });
 }
 
 template <class L>
-ELLM_INLINE void score_turns_tile(uint32_t n, const float* coefficients, uint32_t queries, const float* turns, uint32_t rows, float* scores) {
-  with_count<L::kByteQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
-    constexpr int kCount = count.value, kVectors = L::kByteVectors;
+ELLM_INLINE void score_turns_tile(uint32_t n, const float* offsets, const float* coefficients, const float* turns, uint32_t rows,
+                                  float* scores) {
+  with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+    constexpr int kCount = count.value, kVectors = L::kWordVectors;
     for (uint32_t first = 0; first < 2; first += kVectors) {
-      score_turns<L, kCount, kVectors>(coefficients, queries, turns, rows, first, scores);
+      score_turns<L, kCount, kVectors>(offsets, coefficients, turns, rows, first, scores);
     }
   });
 }
 
-/// The probabilities of a tile of queries on a page as integers, p * (the token's scale) = code * scale, and what they are
-/// added to: acc * decay (+ least). acc (N, stride).
+/// The codes of a tile of queries, (query, 512), and the sums that their products with V are added to, (query, stride).
 template <class L>
 struct CodedWeights {
-  const typename L::Code* codes;           // (query, 32)
-  const float *scales, *decay, *least;     // per query; least: of int4
-  float* acc;
+  const typename L::Code* codes;
+  int32_t* sums;
   uint32_t stride;
 };
 
-template <class L, int N, int V>
-ELLM_INLINE void weigh_int8(const CodedWeights<L>& w, const std::byte* block, const std::byte* next, uint32_t dim) {
+template <class L, int N, int V, class Load>
+ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t to, uint32_t dim, Load load) {
   typename L::Ints sum[N][V];
-  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / V][i % V] = L::ints(0); });
-  for (uint32_t g = 0; g < kPageTokens / 4; ++g) {
-    const uint32_t at = (g * w.stride + dim) * 4;
-    fetch_lines(next + at, 64 * V);
-    unrolled<V>([&](auto k) ELLM_INLINE_LAMBDA {
-      const auto values = L::load_value_quads(block + at + k * 64);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i][k] = L::add_dot_value(sum[i][k], values, w.codes + i * kPageTokens + g * 4); });
-    });
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / V][i % V] = L::load_ints(w.sums + (i / V) * w.stride + dim + (i % V) * 16); });
+  for (uint32_t page = from; page < to; ++page) {
+    const auto* codes = w.codes + page * kPageTokens;
+    for (uint32_t g = 0; g < kPageTokens / 4; ++g) {
+      typename L::Words words[V];
+      load(page, g, words);
+      unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA {
+        sum[i % N][i / N] = L::add_dot(sum[i % N][i / N], words[i / N], codes + (i % N) * kAttentionSegment + g * 4);
+      });
+    }
   }
-  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
-    float* to = w.acc + (i / V) * w.stride + dim + (i % V) * 16;
-    const L kept = mul(L::load(to), L::broadcast(w.decay[i / V]));
-    fma(L::from_ints(sum[i / V][i % V]), L::broadcast(w.scales[i / V]), kept).store(to);
-  });
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA { L::store_ints(sum[i / V][i % V], w.sums + (i / V) * w.stride + dim + (i % V) * 16); });
 }
 
-/// Dimensions 32 b … 32 b + 31 (or fewer, at the end of a row).
-template <class L, int N>
-ELLM_INLINE void weigh_int4(const CodedWeights<L>& w, const std::byte* block, const std::byte* next, uint32_t b, uint32_t blocks) {
-  typename L::Ints sum[N][2];
-  unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i][0] = sum[i][1] = L::ints(0); });
-  for (uint32_t g = 0; g < kPageTokens / 4; ++g) {
-    const uint32_t at = (g * blocks + b) * 64;
-    fetch_lines(next + at, 64);
-    typename L::Quads low, high;
-    L::load_nibble_quads(block + at, low, high);
-    unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-      const auto* codes = w.codes + i * kPageTokens + g * 4;
-      sum[i][0] = L::add_dot_value(sum[i][0], low, codes);
-      sum[i][1] = L::add_dot_value(sum[i][1], high, codes);
-    });
-  }
-  unrolled<2 * N>([&](auto i) ELLM_INLINE_LAMBDA {
-    const uint32_t dim = b * 32 + (i % 2) * 16;
-    if (dim >= w.stride) return;
-    float* to = w.acc + (i / 2) * w.stride + dim;
-    const L kept = fma(L::load(to), L::broadcast(w.decay[i / 2]), L::broadcast(w.least[i / 2]));
-    fma(L::from_ints(sum[i / 2][i % 2]), L::broadcast(w.scales[i / 2]), kept).store(to);
-  });
-}
-
-/// Adds a page's int8 values to n queries.
-template <class L>
-ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, const std::byte* block, const std::byte* next) {
-  with_count<L::kByteQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
-    constexpr int kCount = count.value, kVectors = L::kByteVectors;
+/// Adds the int8 values of pages [from, to) of a segment to n queries; page p is blocks[p]. `fetch(p)`: what to ask
+/// for.
+template <class L, class Blocks, class Fetch>
+ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block, Fetch fetch) {
+  with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+    constexpr int kCount = count.value, kVectors = L::weigh_vectors(kCount);
+    const auto dims = [&](uint32_t dim, auto vectors, bool first) ELLM_INLINE_LAMBDA {
+      weigh_words<L, kCount, vectors.value>(w, from, to, dim, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
+        const uint32_t at = g * w.stride * 4;
+        if (first) {
+          if (const std::byte* next = fetch(page)) fetch_lines(next + at, w.stride * 4);
+        }
+        unrolled<vectors.value>([&](auto k) ELLM_INLINE_LAMBDA { words[k] = L::load_words(block(page) + at + dim * 4 + k * 64); });
+      });
+    };
     uint32_t dim = 0;
-    for (; dim + 16 * kVectors <= w.stride; dim += 16 * kVectors) weigh_int8<L, kCount, kVectors>(w, block, next, dim);
-    for (; dim < w.stride; dim += 16) weigh_int8<L, kCount, 1>(w, block, next, dim);
+    for (; dim + 16 * kVectors <= w.stride; dim += 16 * kVectors) dims(dim, Index<kVectors>{}, dim == 0);
+    for (; dim < w.stride; dim += 16) dims(dim, Index<1>{}, dim == 0);
   });
 }
-/// Adds the values of int4 block b to n queries.
-template <class L>
-ELLM_INLINE void weigh_int4_tile(uint32_t n, const CodedWeights<L>& w, const std::byte* block, const std::byte* next, uint32_t b,
+/// The same of int4: dimensions 32 b … 32 b + 31 (where a row ends within them, `sums` has room for what is behind).
+template <class L, class Blocks, class Fetch>
+ELLM_INLINE void weigh_int4_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block, Fetch fetch, uint32_t b,
                                  uint32_t blocks) {
-  with_count<L::kByteQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
+  with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value;
-    weigh_int4<L, kCount>(w, block, next, b, blocks);
+    weigh_words<L, kCount, 2>(w, from, to, 0, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
+      const uint32_t at = (g * blocks + b) * 64;
+      if (const std::byte* next = fetch(page)) fetch_lines(next + at, 64);
+      L::load_nibble_words(block(page) + at, words[0], words[1]);
+    });
   });
 }
 

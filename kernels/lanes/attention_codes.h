@@ -1,15 +1,18 @@
-// The steps of attention on int8 and int4: queries and probabilities become integers, K's mean goes back into the scores
-// (HACKING.md, "KV types"; the products: kernels/lanes/attention_bytes.h).
+// The steps of attention on int8 and int4: queries and probabilities become integers, K's mean goes back into the
+// scores (HACKING.md, "KV types"; the products: kernels/lanes/attention_bytes.h).
 #pragma once
 #include <string.h>
 
 #include "kernels/lanes/attention_block.h"
+#include "kernels/lanes/attention_bytes.h"
 #include "kernels/lanes/quantise.h"
 #include "kernels/lanes/rotation.h"
 #include "kernels/lanes/rows.h"
 
 namespace ellm::kernels {
 namespace {
+
+constexpr float kMostCode = 32767;
 
 /// Rotates a block's queries and rounds them to integers.
 template <class L>
@@ -21,38 +24,38 @@ void code_queries(const QueryBlock& b, AttentionScratch<L>& s) {
     memcpy(x, b.query(i), head_dim * sizeof(float));
     rotate(x, head_dim);
     for (uint32_t d = 0; d < head_dim; ++d) x[d] *= part;
-    const Int8Scale scale = int8_scale<L>(x, head_dim);
+    const CodeScale scale = code_scale<L>(x, head_dim, kMostCode);
     typename L::Code* codes = s.query_codes + i * b.stride;
-    int32_t sum = 0;
     for (uint32_t d = 0; d < b.stride; d += 16) {
-      limited(values_from<L>(x, d, head_dim), L::broadcast(scale.factor)).store_codes(codes + d);
+      limited(values_from<L>(x, d, head_dim), L::broadcast(scale.factor), kMostCode).store_codes(codes + d);
       int32_t part_sum = 0;
-      for (uint32_t j = 0; j < 16; ++j) part_sum += static_cast<int8_t>(codes[d + j]);
+      for (uint32_t j = 0; j < 16; ++j) part_sum += codes[d + j];
       float* block_sum = s.query_sums + i * kMostKvBlocks + d / kKvBlock;
       *block_sum = static_cast<float>(part_sum) + (d % kKvBlock == 0 ? 0.0f : *block_sum);
-      sum += part_sum;
     }
     const KeyMean* mean = b.args.key_mean;
     for (uint32_t p = 0; mean && p < 2 * mean->pairs; ++p) s.pair_queries[p * kMaxBlockQueries + i] = b.query(i)[mean->pair_dims[p]];
-    s.query_starts[i] = -L::kKeyOffset * sum;
     s.query_scales[i] = scale.scale * b.args.scale;
-    s.offsets[i] = 0;
   }
+  if (!b.args.key_mean) memset(s.offsets, 0, sizeof s.offsets);
 }
 
-/// The key mean in the middle of a page, and what all its tokens are stored without.
-template <class L>
-ELLM_INLINE void turn_key_mean(const KeyMean& mean, uint32_t head_dim, uint32_t page, float* turned, float* shared) {
-  memcpy(turned, mean.mean, head_dim * sizeof(float));
-  rope_head<L>(turned, mean.cos + size_t{page} * mean.half, mean.sin + size_t{page} * mean.half, mean.half, mean.neox);
-  for (uint32_t d = 0; d < head_dim; ++d) shared[d] = turned[d] * mean.part[d];
-}
-
+/// k loses what K of the token at `position` is stored without.
 template <class L>
 ELLM_INLINE void take_key_mean(const KeyMean& mean, uint32_t head_dim, uint32_t position, float* k) {
-  alignas(64) float turned[kMaxHeadDim], shared[kMaxHeadDim];
-  turn_key_mean<L>(mean, head_dim, position / kPageTokens, turned, shared);
-  for (uint32_t d = 0; d < head_dim; ++d) k[d] -= shared[d];
+  alignas(64) float turned[kMaxHeadDim], cosines[kMaxHeadDim / 2], sines[kMaxHeadDim / 2];
+  const uint32_t page = position / kPageTokens;
+  const size_t angles = size_t{page / kSegmentPages} * mean.half * kSegmentPages + page % kSegmentPages;
+  for (uint32_t i = 0; i < mean.half; ++i) {
+    cosines[i] = mean.cos[angles + i * kSegmentPages];
+    sines[i] = mean.sin[angles + i * kSegmentPages];
+  }
+  memcpy(turned, mean.mean, head_dim * sizeof(float));
+  rope_head<L>(turned, cosines, sines, mean.half, mean.neox);
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    const float shared = turned[d] * mean.part[d];
+    k[d] -= shared;
+  }
   for (uint32_t p = 0; p < mean.pairs; ++p) {
     const uint32_t x = mean.pair_dims[2 * p], y = mean.pair_dims[2 * p + 1];
     const float* turns = mean.turns + 2 * p * kPageTokens + position % kPageTokens;
@@ -62,24 +65,60 @@ ELLM_INLINE void take_key_mean(const KeyMean& mean, uint32_t head_dim, uint32_t 
   }
 }
 
-/// What each query's scores of the page lack without the key mean: one number, and for its pairs the scores themselves.
+/// The key mean in the middle of each page of a segment, and what all tokens of the page are stored without (lane =
+/// page).
 template <class L>
-void score_mean(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
-  const uint32_t head_dim = b.args.head_dim;
-  const KeyMean& mean = *b.args.key_mean;
-  turn_key_mean<L>(mean, head_dim, page, s.turned_mean, s.shared_mean);
+void turn_key_mean(const KeyMean& mean, uint32_t head_dim, uint32_t segment, AttentionScratch<L>& s) {
+  const float* cos = mean.cos + size_t{segment} * mean.half * kSegmentPages;
+  const float* sin = mean.sin + size_t{segment} * mean.half * kSegmentPages;
+  for (uint32_t d = 0; d < head_dim; ++d) L::broadcast(mean.mean[d]).store(s.turned_mean + d * kSegmentPages);
+  for (uint32_t i = 0; i < mean.half; ++i) {
+    const uint32_t x = mean.neox ? i : 2 * i, y = mean.neox ? i + mean.half : 2 * i + 1;
+    L a = L::broadcast(mean.mean[x]), b = L::broadcast(mean.mean[y]);
+    turn(a, b, L::load(cos + i * kSegmentPages), L::load(sin + i * kSegmentPages));
+    a.store(s.turned_mean + x * kSegmentPages);
+    b.store(s.turned_mean + y * kSegmentPages);
+  }
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    mul(L::load(s.turned_mean + d * kSegmentPages), L::broadcast(mean.part[d])).store(s.shared_mean + d * kSegmentPages);
+  }
+}
+
+/// Products of N queries with the shared mean of the segment's pages, (N, 16 pages).
+template <class L, int N>
+ELLM_INLINE void offset_tile(const QueryBlock& b, uint32_t first, AttentionScratch<L>& s) {
+  const float* q[N];
+  L sum[N];
+  unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+    q[i] = b.query(first + i);
+    sum[i] = L::broadcast(0.0f);
+  });
+  for (uint32_t d = 0; d < b.args.head_dim; ++d) {
+    const L mean = L::load(s.shared_mean + d * kSegmentPages);
+    unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i] = fma(L::broadcast(q[i][d]), mean, sum[i]); });
+  }
   const L scale = L::broadcast(b.args.scale);
-  for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
-    const uint32_t n = b.count - g < 16 ? b.count - g : 16;
-    const L products = fold_queries<L, typename L::Sum>(n, [&](auto i) ELLM_INLINE_LAMBDA {
-      const float* q = b.query(static_cast<uint32_t>(i) < n ? g + i : g);
-      L sum = L::broadcast(0.0f);
-      for (uint32_t d = 0; d < head_dim; d += 16) sum = fma(values_from<L>(q, d, head_dim), values_from<L>(s.shared_mean, d, head_dim), sum);
-      return sum;
-    });
-    mul(products, scale).store(s.offsets + g);
-    for (uint32_t p = 0; p < mean.pairs; ++p) {      // q . (mean turned by t) = a cos t + b sin t
-      const L x = L::broadcast(s.turned_mean[mean.pair_dims[2 * p]]), y = L::broadcast(s.turned_mean[mean.pair_dims[2 * p + 1]]);
+  unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { mul(sum[i], scale).store(s.offsets + (first + i) * kSegmentPages); });
+}
+
+/// What each query's scores of the segment's pages lack without the key mean but for its pairs.
+template <class L>
+void offset_queries(const QueryBlock& b, uint32_t segment, AttentionScratch<L>& s) {
+  turn_key_mean(*b.args.key_mean, b.args.head_dim, segment, s);
+  for (uint32_t i = 0; i < b.count; i += L::kWordQueries) {
+    with_count<L::kWordQueries>(least_of(b.count - i, L::kWordQueries), [&](auto n) ELLM_INLINE_LAMBDA { offset_tile<L, n.value>(b, i, s); });
+  }
+}
+
+/// The pairs' coefficients of a page: q . (mean turned by t) = a cos t + b sin t.
+template <class L>
+void weigh_pairs(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
+  const KeyMean& mean = *b.args.key_mean;
+  const L scale = L::broadcast(b.args.scale);
+  for (uint32_t p = 0; p < mean.pairs; ++p) {
+    const L x = L::broadcast(s.turned_mean[mean.pair_dims[2 * p] * kSegmentPages + page]);
+    const L y = L::broadcast(s.turned_mean[mean.pair_dims[2 * p + 1] * kSegmentPages + page]);
+    for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
       const L qx = L::load(s.pair_queries + 2 * p * kMaxBlockQueries + g), qy = L::load(s.pair_queries + (2 * p + 1) * kMaxBlockQueries + g);
       float* to = s.pair_coefficients + 2 * p * kMaxBlockQueries + g;
       mul(fma(qx, x, mul(qy, y)), scale).store(to);
@@ -88,109 +127,56 @@ void score_mean(const QueryBlock& b, uint32_t page, QueryRange range, AttentionS
   }
 }
 
-/// Scores of a page of int8 or int4.
+/// Scores of a page (of the segment) of int8 or int4.
 template <class L>
-void score_codes(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
-  const std::byte *block = b.args.k_blocks[page], *next = b.next_page(b.args.k_blocks, page);
+void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* next, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
   const uint32_t head_dim = b.args.head_dim;
   const uint32_t pairs = b.args.key_mean ? b.args.key_mean->pairs : 0;
-  if (b.args.key_mean) score_mean<L>(b, page, range, s);
-  const size_t bytes = k_block_bytes(b.args.k_type, head_dim), scales = (b.args.k_type == KvType::int8 ? 4 : 4 * kv_blocks(head_dim)) * kPageTokens;
-  fetch_lines(next + bytes - scales, static_cast<uint32_t>(scales));
-  for (uint32_t i = range.from; i < range.to; i += L::kByteQueries) {
-    const uint32_t n = b.count - i < L::kByteQueries ? b.count - i : L::kByteQueries;
-    const CodedQueries<L> q{s.query_codes + i * b.stride, b.stride, s.query_scales + i, s.query_starts + i,
-                            s.query_sums + i * kMostKvBlocks, s.offsets + i, pairs > 0};
-    if (pairs > 0) {
-      score_turns_tile<L>(n, s.pair_coefficients + i, kMaxBlockQueries, b.args.key_mean->turns, 2 * pairs, s.scores + i * kPageTokens);
-    }
-    score_coded_tile<L>(n, b.args.k_type, q, block, next, head_dim, s.scores + i * kPageTokens);
+  if (pairs > 0) weigh_pairs<L>(b, page, range, s);
+  if (next) {
+    const size_t bytes = k_block_bytes(b.args.k_type, head_dim), scales = kv_scale_bytes(b.args.k_type, head_dim);
+    fetch_lines(next + bytes - scales, static_cast<uint32_t>(scales));
+  }
+  for (uint32_t i = range.from; i < range.to; i += L::kWordQueries) {
+    const uint32_t n = least_of(range.to - i, L::kWordQueries);
+    float* scores = s.scores + i * kAttentionSegment + page * kPageTokens;
+    const float* offsets = s.offsets + i * kSegmentPages + page;
+    const CodedQueries<L> q{s.query_codes + i * b.stride, b.stride, s.query_scales + i, s.query_sums + i * kMostKvBlocks, offsets, pairs > 0};
+    if (pairs > 0) score_turns_tile<L>(n, offsets, s.pair_coefficients + i, b.args.key_mean->turns, 2 * pairs, scores);
+    score_coded_tile<L>(n, b.args.k_type, q, block, i == range.from ? next : nullptr, head_dim, scores);
   }
 }
 
-/// Probabilities times the tokens' scales become integers of 8 bits, for queries [g, g + n): p * scale = code * (top / 255)
-/// with the page's largest as top. `scale(half)`: the scales of 16 tokens. What stands in unseen slots is not looked at.
-template <class L, class Scale>
-ELLM_INLINE void code_weights(uint32_t g, uint32_t n, Scale scale, AttentionScratch<L>& s) {
-  const float* scores = s.scores + g * kPageTokens;
-  const L zero = L::broadcast(0.0f), scale_low = scale(0), scale_high = scale(1);
-  const auto weight = [&](uint32_t i, uint32_t half) ELLM_INLINE_LAMBDA {
-    const L p = L::load(scores + i * kPageTokens + half * 16);
-    return select_less(zero, p, mul(p, half == 0 ? scale_low : scale_high), zero);
-  };
-  const L top = fold_queries<L, typename L::Max>(n, [&](auto i) ELLM_INLINE_LAMBDA { return max(weight(i, 0), weight(i, 1)); });
-  const L most = L::broadcast(255.0f), least = L::broadcast(1e-30f);
-  select_less(top, least, zero, div(top, most)).store(s.weight_scales + g);
-  float factors[16];
-  select_less(top, least, zero, div(most, top)).store(factors);
-  for (uint32_t i = 0; i < n; ++i) {
-    const L factor = L::broadcast(factors[i]);
-    for (uint32_t half = 0; half < 2; ++half) {
-      min(mul(weight(i, half), factor), most).store_codes(s.weight_codes + (g + i) * kPageTokens + half * 16);
-    }
-  }
+/// Probabilities times their tokens' scales, for a query's vectors of tokens [from, to): p * scale = code * (top /
+/// 32767) with the segment's largest as top. `weight(t)`: p * scale of tokens t … t + 15, 0 where p is not above 0.
+template <class L, class Weight>
+ELLM_INLINE float code_weights(uint32_t from, uint32_t to, L top_lanes, Weight weight, typename L::Code* codes) {
+  const float top = L::template fold<typename L::Max>(top_lanes).first();
+  const float factor = top < 1e-30f ? 0.0f : kMostCode / top;
+  const L factors = L::broadcast(factor), most = L::broadcast(kMostCode);
+  for (uint32_t t = from; t < to; t += 16) min(mul(weight(t), factors), most).store_codes(codes + t);
+  return top < 1e-30f ? 0.0f : top / kMostCode;
 }
 
-/// The sums over tokens of p times the tokens' minima.
+/// p * scale, and 0 where p is not above 0: what stands in unseen slots is not looked at.
 template <class L>
-ELLM_INLINE void weigh_least(uint32_t g, uint32_t n, const uint16_t* least, AttentionScratch<L>& s) {
-  const float* scores = s.scores + g * kPageTokens;
-  const L zero = L::broadcast(0.0f), least_low = L::load_halves(least), least_high = L::load_halves(least + 16);
-  fold_queries<L, typename L::Sum>(n, [&](auto i) ELLM_INLINE_LAMBDA {
-    const L low = L::load(scores + i * kPageTokens), high = L::load(scores + i * kPageTokens + 16);
-    return add(select_less(zero, low, mul(low, least_low), zero), select_less(zero, high, mul(high, least_high), zero));
-  }).store(s.weight_least + g);
+ELLM_INLINE L scaled_weight(L p, L scale) {
+  const L zero = L::broadcast(0.0f);
+  return select_less(zero, p, mul(p, scale), zero);
 }
 
-/// Calls f(i, n) for tiles of queries that see something of the page: of single queries where some see it in part (the
-/// weights of tokens that a query does not see are 0, but a query that sees none must not be touched).
-template <class L, class F>
-ELLM_INLINE void for_coded_tiles(const QueryBlock& b, QueryRange range, bool partly, AttentionScratch<L>& s, F f) {
-  for (uint32_t i = range.from; i < range.to; i += L::kByteQueries) {
-    const uint32_t n = b.count - i < L::kByteQueries ? b.count - i : L::kByteQueries;
-    bool all = true;
-    for (uint32_t k = 0; partly && k < n; ++k) all = all && s.begin[i + k] < s.end[i + k];
-    if (all) {
-      f(i, n);
-      continue;
-    }
-    for (uint32_t k = 0; k < n; ++k) {
-      if (s.begin[i + k] < s.end[i + k]) f(i + k, 1u);
-    }
-  }
-}
-
-/// Adds a page's values of int8 or int4.
+/// Codes of what a query does not see of pages [from, to) are 0.
 template <class L>
-void weigh_codes(const QueryBlock& b, uint32_t page, QueryRange range, bool partly, SoftmaxState& state, AttentionScratch<L>& s) {
-  const std::byte *block = b.args.v_blocks[page], *next = b.next_page(b.args.v_blocks, page);
-  const uint32_t head_dim = b.args.head_dim, first = range.from / 16 * 16;
-  const auto weights = [&](uint32_t i) ELLM_INLINE_LAMBDA {
-    return CodedWeights<L>{s.weight_codes + i * kPageTokens, s.weight_scales + i, s.decay + i, s.weight_least + i,
-                           state.values + i * b.stride, b.stride};
-  };
-  const auto group = [&](uint32_t g) ELLM_INLINE_LAMBDA { return b.count - g < 16 ? b.count - g : 16; };
-  if (b.args.v_type == KvType::int8) {
-    const float* scales = value_scales_of(block, head_dim);
-    fetch_lines(reinterpret_cast<const std::byte*>(value_scales_of(next, head_dim)), 128);
-    for (uint32_t g = first; g < range.to; g += 16) {
-      code_weights<L>(g, group(g), [&](uint32_t half) ELLM_INLINE_LAMBDA { return L::load(scales + half * 16); }, s);
-    }
-    for_coded_tiles<L>(b, range, partly, s, [&](uint32_t i, uint32_t n) ELLM_INLINE_LAMBDA { weigh_int8_tile<L>(n, weights(i), block, next); });
+ELLM_INLINE void clear_codes(uint32_t i, uint32_t from, uint32_t to, AttentionScratch<L>& s) {
+  typename L::Code* codes = s.weight_codes + i * kAttentionSegment;
+  const uint32_t first = from * kPageTokens, last = to * kPageTokens;
+  const uint32_t begin = s.begin[i] / 16 * 16, end = (s.end[i] + 15) / 16 * 16;
+  if (s.begin[i] == s.end[i] || begin >= last || end <= first) {
+    memset(codes + first, 0, (last - first) * sizeof *codes);
     return;
   }
-  const uint32_t blocks = kv_blocks(head_dim);
-  for (uint32_t kv_block = 0; kv_block < blocks; ++kv_block) {
-    const uint16_t* ranges = value_ranges_of(block, head_dim, kv_block);
-    fetch_lines(reinterpret_cast<const std::byte*>(value_ranges_of(next, head_dim, kv_block)), 128);
-    for (uint32_t g = first; g < range.to; g += 16) {
-      code_weights<L>(g, group(g), [&](uint32_t half) ELLM_INLINE_LAMBDA { return L::load_halves(ranges + half * 16); }, s);
-      weigh_least<L>(g, group(g), ranges + kPageTokens, s);
-    }
-    for_coded_tiles<L>(b, range, partly, s, [&](uint32_t i, uint32_t n) ELLM_INLINE_LAMBDA {
-      weigh_int4_tile<L>(n, weights(i), block, next, kv_block, blocks);
-    });
-  }
+  if (begin > first) memset(codes + first, 0, (begin - first) * sizeof *codes);
+  if (end < last) memset(codes + end, 0, (last - end) * sizeof *codes);
 }
 
 }  // namespace

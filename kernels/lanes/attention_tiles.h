@@ -46,16 +46,16 @@ struct FloatValues {
   ELLM_INLINE void fetch(uint32_t, uint32_t) const {}
 };
 
-/// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 32), q (head_dim, N).
+/// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 512), q (N, stride).
 template <class L, int N, int V, class Keys>
-ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_dim, float scale, uint32_t first,
+ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t stride, uint32_t head_dim, float scale, uint32_t first,
                                float* scores) {
   L sum[V][N];
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(0.0f); });
   const auto dimension = [&](uint32_t d, auto j) ELLM_INLINE_LAMBDA {
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const L k = keys.template at<j.value>(d, first + v);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(q[(d + j) * N + i]), k, sum[v][i]); });
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(q[i * stride + d + j]), k, sum[v][i]); });
     });
   };
   uint32_t d = 0;
@@ -67,29 +67,28 @@ ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_d
     if (d + j < head_dim) dimension(d, j);
   });
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA {
-    mul(sum[i / N][i % N], L::broadcast(scale)).store(scores + (i % N) * kPageTokens + (first + i / N) * 16);
+    mul(sum[i / N][i % N], L::broadcast(scale)).store(scores + (i % N) * kAttentionSegment + (first + i / N) * 16);
   });
 }
 
 /// score = (q . K) * scale for the 32 tokens of a page and n queries.
 template <class L, class Keys>
-ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t head_dim, float scale, float* scores) {
+ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t stride, uint32_t head_dim, float scale, float* scores) {
   with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::token_vectors(kCount);
     for (uint32_t first = 0; first < 2; first += kVectors) {
-      score_vectors<L, kCount, kVectors>(keys, q, head_dim, scale, first, scores);
+      score_vectors<L, kCount, kVectors>(keys, q, stride, head_dim, scale, first, scores);
     }
   });
 }
 
-/// acc (N, stride) of V vectors of dimensions from `dim` on: acc * decay + sum over tokens of p * V.
+/// acc (N, stride) of V vectors of dimensions from `dim` on: acc + sum over tokens of p * V.
 template <class L, int N, int V, class Values>
-ELLM_INLINE void weigh_vectors(const Values& values, uint32_t first, uint32_t last, const float* p, const float* decay,
+ELLM_INLINE void weigh_vectors(const Values& values, uint32_t first, uint32_t last, const float* p,
                                uint32_t dim, float* acc, uint32_t stride) {
   L sum[N][V];
   unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
-    const L old = L::load(acc + (i / V) * stride + dim + (i % V) * 16);
-    sum[i / V][i % V] = mul(old, L::broadcast(decay[i / V]));
+    sum[i / V][i % V] = L::load(acc + (i / V) * stride + dim + (i % V) * 16);
   });
   for (uint32_t t = first; t < last; ++t) {
     L v[V];
@@ -98,7 +97,7 @@ ELLM_INLINE void weigh_vectors(const Values& values, uint32_t first, uint32_t la
       v[k] = values.at(t, dim + k * 16);
     });
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-      const L weight = L::broadcast(p[i * kPageTokens + t]);
+      const L weight = L::broadcast(p[i * kAttentionSegment + t]);
       unrolled<V>([&](auto k) ELLM_INLINE_LAMBDA { sum[i][k] = fma(weight, v[k], sum[i][k]); });
     });
   }
@@ -109,21 +108,21 @@ ELLM_INLINE void weigh_vectors(const Values& values, uint32_t first, uint32_t la
 
 /// The remaining dimensions [dim, stride) in tiles of V vectors, then of V / 2 …
 template <class L, int N, int V, class Values>
-ELLM_INLINE void weigh_from(const Values& values, uint32_t first, uint32_t last, const float* p, const float* decay,
+ELLM_INLINE void weigh_from(const Values& values, uint32_t first, uint32_t last, const float* p,
                             uint32_t dim, float* acc, uint32_t stride) {
   for (; dim + 16 * V <= stride; dim += 16 * V) {
-    weigh_vectors<L, N, V>(values, first, last, p, decay, dim, acc, stride);
+    weigh_vectors<L, N, V>(values, first, last, p, dim, acc, stride);
   }
-  if constexpr (V > 1) weigh_from<L, N, V / 2>(values, first, last, p, decay, dim, acc, stride);
+  if constexpr (V > 1) weigh_from<L, N, V / 2>(values, first, last, p, dim, acc, stride);
 }
 
 /// Tokens [first, last) of a page added to the values of n queries.
 template <class L, class Values>
 ELLM_INLINE void weigh_tile(uint32_t n, const Values& values, uint32_t first, uint32_t last, const float* p,
-                            const float* decay, float* acc, uint32_t stride) {
+                            float* acc, uint32_t stride) {
   with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value;
-    weigh_from<L, kCount, L::dim_vectors(kCount)>(values, first, last, p, decay, 0, acc, stride);
+    weigh_from<L, kCount, L::dim_vectors(kCount)>(values, first, last, p, 0, acc, stride);
   });
 }
 

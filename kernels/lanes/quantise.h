@@ -22,23 +22,23 @@ ELLM_INLINE float largest_of(const float* x, uint32_t n, bool negated) {
   return L::template fold<typename L::Max>(largest).first();
 }
 
-/// max|x| / 127, and the factor that takes x to -127 … 127: both 0 for a row of (almost) zeros.
-struct Int8Scale {
+/// max|x| / most, and the factor that takes x to -most … most: both 0 for a row of (almost) zeros.
+struct CodeScale {
   float scale, factor;
 };
 template <class L>
-ELLM_INLINE Int8Scale int8_scale(const float* x, uint32_t n) {
+ELLM_INLINE CodeScale code_scale(const float* x, uint32_t n, float most) {
   L largest = L::broadcast(0.0f);
   for (uint32_t d = 0; d < n; d += 16) largest = max(abs(values_from<L>(x, d, n)), largest);
   const float a = L::template fold<typename L::Max>(largest).first();
   if (a < 1e-30f) return {0, 0};
-  return {a / 127.0f, 127.0f / a};
+  return {a / most, most / a};
 }
 
-/// x * factor within -127 … 127.
+/// x * factor within -most … most.
 template <class L>
-ELLM_INLINE L limited(L x, L factor) {
-  return min(max(mul(x, factor), L::broadcast(-127.0f)), L::broadcast(127.0f));
+ELLM_INLINE L limited(L x, L factor, float most) {
+  return min(max(mul(x, factor), L::broadcast(-most)), L::broadcast(most));
 }
 
 /// (max - min) / 15 and min as halves, and 1 / scale: 0 where all values are (almost) equal.

@@ -32,10 +32,10 @@ ELLM_INLINE void store_floats(KvType type, const float* x, uint32_t n, uint32_t 
 /// A row's codes as bytes, `padded` of them (a multiple of 16 is written).
 template <class L>
 ELLM_INLINE float int8_codes(const float* x, uint32_t n, uint8_t* codes) {
-  const Int8Scale s = int8_scale<L>(x, n);
+  const CodeScale s = code_scale<L>(x, n, 127);
   for (uint32_t d = 0; d < n; d += 16) {
-    typename L::Code rounded[16];
-    limited(values_from<L>(x, d, n), L::broadcast(s.factor)).store_codes(rounded);
+    int16_t rounded[16];
+    limited(values_from<L>(x, d, n), L::broadcast(s.factor), 127).store_integers(rounded);
     for (uint32_t i = 0; i < 16; ++i) codes[d + i] = static_cast<uint8_t>(rounded[i] & 255);
   }
   return s.scale;
@@ -49,8 +49,8 @@ ELLM_INLINE void int4_codes(const float* x, uint32_t n, uint8_t* codes, std::byt
     const uint32_t count = n - b * kKvBlock < kKvBlock ? n - b * kKvBlock : kKvBlock;
     const Int4Range r = int4_range<L>(from, count);
     for (uint32_t d = 0; d < count; d += 16) {
-      typename L::Code rounded[16];
-      limited(values_from<L>(from, d, count), r).store_codes(rounded);
+      int16_t rounded[16];
+      limited(values_from<L>(from, d, count), r).store_integers(rounded);
       for (uint32_t i = 0; i < 16 && d + i < count; ++i) codes[b * kKvBlock + d + i] = static_cast<uint8_t>(rounded[i]);
     }
     std::byte* to = ranges + b * 2 * kPageTokens * 2 + slot * 2;

@@ -93,14 +93,14 @@ struct ScalarLanes {
     for (int i = 0; i < 16; ++i) (i < 8 ? a.v[2 * i + 1] : b.v[2 * i - 15]) = odd.v[i];
   }
 
-  // Products of small integers: codes of 8 bits (of a query, or of probabilities) with four values of each of 16 lanes.
+  // Products of integers: codes of 16 bits (of a query, or of probabilities) with four bytes of each of 16 lanes.
   using Code = int16_t;
-  static constexpr int kByteQueries = 2, kByteVectors = 1;
-  static constexpr int32_t kKeyOffset = 0;           // that load_key_quads adds to each value
+  static constexpr int kWordQueries = 2, kWordVectors = 1;
+  static constexpr int weigh_vectors(int) { return 1; }
   struct Ints {
     int32_t v[16];
   };
-  struct Quads {
+  struct Words {
     int8_t v[64];
   };
   static ELLM_INLINE Ints ints(int32_t x) {
@@ -108,36 +108,42 @@ struct ScalarLanes {
     for (int i = 0; i < 16; ++i) r.v[i] = x;
     return r;
   }
-  static ELLM_INLINE Quads load_key_quads(const void* p) {
-    Quads r;
+  static ELLM_INLINE Ints load_ints(const int32_t* p) {
+    Ints r;
     memcpy(&r, p, sizeof r);
     return r;
   }
-  static ELLM_INLINE Quads load_value_quads(const void* p) { return load_key_quads(p); }
-  static ELLM_INLINE void load_nibble_quads(const void* p, Quads& low, Quads& high) {
-    const Quads both = load_key_quads(p);
+  static ELLM_INLINE void store_ints(Ints a, int32_t* p) { memcpy(p, &a, sizeof a); }
+  static ELLM_INLINE Words load_words(const void* p) {
+    Words r;
+    memcpy(&r, p, sizeof r);
+    return r;
+  }
+  static ELLM_INLINE void load_nibble_words(const void* p, Words& low, Words& high) {
+    const Words both = load_words(p);
     for (int i = 0; i < 64; ++i) {
       low.v[i] = static_cast<int8_t>(both.v[i] & 15);
       high.v[i] = static_cast<int8_t>(both.v[i] >> 4 & 15);
     }
   }
-  static ELLM_INLINE Ints add_dot_key(Ints sum, Quads a, const Code* codes) {
+  static ELLM_INLINE Ints add_dot(Ints sum, Words a, const Code* codes) {
     for (int i = 0; i < 64; ++i) sum.v[i / 4] += a.v[i] * codes[i % 4];
     return sum;
   }
-  static ELLM_INLINE Ints add_dot_value(Ints sum, Quads a, const Code* codes) { return add_dot_key(sum, a, codes); }
   static ELLM_INLINE ScalarLanes from_ints(Ints a) {
     return make([&](int i) { return static_cast<float>(a.v[i]); });
   }
-  /// The nearest integers, ties to even, of values within -127 … 255.
-  ELLM_INLINE void store_codes(Code* p) const {
+  /// The nearest integers, ties to even, of values within -32767 … 32767.
+  ELLM_INLINE void store_integers(int16_t* p) const {
     for (int i = 0; i < 16; ++i) {
       const float shifted = v[i] + 0x1.8p+23f;
       uint32_t bits;
       memcpy(&bits, &shifted, sizeof bits);
-      p[i] = static_cast<Code>(bits & 0xffff);
+      p[i] = static_cast<int16_t>(bits & 0xffff);
     }
   }
+  /// The same as codes, in whatever order a level has each four of them.
+  ELLM_INLINE void store_codes(Code* p) const { store_integers(p); }
 
   struct Max {                                       // the second where either is NaN, as the instruction has it
     static ELLM_INLINE float apply(float a, float b) { return a > b ? a : b; }

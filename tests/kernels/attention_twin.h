@@ -126,7 +126,7 @@ inline void rotate_row(float* x, uint32_t n, uint32_t block) {
   }
 }
 
-/// What the scores of K's type are computed with: the query itself, or rotated and rounded to 8 bits.
+/// What the scores of K's type are computed with: the query itself, or rotated and rounded to 16 bits.
 inline std::vector<double> query_of(const KvBlocks& kv, const float* q, uint32_t head_dim) {
   if (!kernels::is_quantised(kv.k_type())) return {q, q + head_dim};
   std::vector<float> x(q, q + head_dim);
@@ -137,7 +137,7 @@ inline std::vector<double> query_of(const KvBlocks& kv, const float* q, uint32_t
   for (float& v : x) a = std::max(a, std::fabs(v /= static_cast<float>(block)));
   std::vector<double> out(head_dim);
   if (a < 1e-30f) return out;
-  for (uint32_t d = 0; d < head_dim; ++d) out[d] = double{std::nearbyint(x[d] * (127 / a))} * (a / 127);
+  for (uint32_t d = 0; d < head_dim; ++d) out[d] = double{std::nearbyint(x[d] * (32767 / a))} * (a / 32767);
   return out;
 }
 
@@ -148,7 +148,8 @@ inline double key_mean_score(const kernels::KeyMean* mean, const float* q, uint3
   std::vector<double> m(mean->mean, mean->mean + head_dim);
   for (uint32_t i = 0; i < mean->half; ++i) {
     const uint32_t x = mean->neox ? i : 2 * i, y = mean->neox ? i + mean->half : 2 * i + 1;
-    const double c = mean->cos[page * mean->half + i], s = mean->sin[page * mean->half + i], a = m[x], b = m[y];
+    const size_t angle = (page / 16 * mean->half + i) * 16 + page % 16;
+    const double c = mean->cos[angle], s = mean->sin[angle], a = m[x], b = m[y];
     m[x] = a * c - b * s;
     m[y] = b * c + a * s;
   }
@@ -196,16 +197,16 @@ inline TwinResult attention_twin(const KvBlocks& kv, const float* q, uint32_t he
       r.out[d] += score[t] / total * kv.v(t, d);
       magnitude += score[t] / total * std::fabs(kv.v(t, d));
     }
-    // Probabilities are rounded to 1/255 of the page's largest (times scales): half of that for each token.
+    // Probabilities are rounded to 1/32767 of the segment's largest (times scales): half of that for each token.
     double rounding = 0;
-    for (uint32_t page = first / kPageTokens; page <= position / kPageTokens; ++page) {
+    for (uint32_t segment = first / 512; segment <= position / 512; ++segment) {
       double top = 0, codes = 0;
-      for (uint32_t t = std::max(first, page * kPageTokens); t <= position && t < (page + 1) * kPageTokens; ++t) {
+      for (uint32_t t = std::max(first, segment * 512); t <= position && t < (segment + 1) * 512; ++t) {
         const double scale_of = kv.v_scale(t, d);
         top = std::max(top, score[t] / total * scale_of);
         if (scale_of > 0) codes += kv.v_type() == KvType::int4 ? 15 : std::fabs(kv.v(t, d)) / scale_of;
       }
-      rounding += 0.501 / 255 * top * codes;
+      rounding += 0.501 / 32767 * top * codes;
     }
     // Weights and their sum are off by the error of a score difference and of exp each; p, V and the sums add their steps.
     r.bound[d] = magnitude * (std::expm1(4 * score_error) + (position + 100) * u) + rounding + 1e-37;

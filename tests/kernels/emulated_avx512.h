@@ -83,6 +83,16 @@ ELLM_EMULATED __m128i emulated_cvtepi32_epi8(__m512i v) {
   return r;
 }
 
+ELLM_EMULATED __m256i emulated_cvtepi32_epi16(__m512i v) {
+  int32_t in[16];
+  int16_t out[16];
+  memcpy(in, &v, sizeof in);
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<int16_t>(in[i]);
+  __m256i r;
+  memcpy(&r, out, sizeof r);
+  return r;
+}
+
 // The dot product of four unsigned with four signed bytes, exact (SIMDe's takes minutes to compile): even and odd bytes
 // as 16-bit numbers.
 ELLM_EMULATED __m256i emulated_dot(__m256i sum, __m256i u, __m256i s) {
@@ -94,6 +104,11 @@ ELLM_EMULATED __m256i emulated_dot(__m256i sum, __m256i u, __m256i s) {
 ELLM_EMULATED __m512i emulated_dpbusd_epi32(__m512i sum, __m512i u, __m512i s) {
   return joined<__m512i>(emulated_dot(halves(sum).lo, halves(u).lo, halves(s).lo),
                          emulated_dot(halves(sum).hi, halves(u).hi, halves(s).hi));
+}
+
+ELLM_EMULATED __m512i emulated_dpwssd_epi32(__m512i sum, __m512i a, __m512i b) {
+  return joined<__m512i>(_mm256_add_epi32(halves(sum).lo, _mm256_madd_epi16(halves(a).lo, halves(b).lo)),
+                         _mm256_add_epi32(halves(sum).hi, _mm256_madd_epi16(halves(a).hi, halves(b).hi)));
 }
 
 // SIMDe 0.7.4 gives this name to the masked form.
@@ -148,8 +163,15 @@ ELLM_EMULATED int32_t emulated_reduce_add_epi32(__m512i v) {
 #undef _mm512_reduce_max_ps
 #undef _mm512_reduce_add_epi32
 #undef _mm512_dpbusd_epi32
+#undef _mm512_dpwssd_epi32
+#undef _mm512_cvtepi32_epi16
+#undef _mm512_shuffle_epi32
 #undef _mm512_madd_epi16
 #define _mm512_dpbusd_epi32(sum, u, s) emulated_dpbusd_epi32(sum, u, s)
+#define _mm512_dpwssd_epi32(sum, a, b) emulated_dpwssd_epi32(sum, a, b)
+#define _mm512_cvtepi32_epi16(v) emulated_cvtepi32_epi16(v)
+#define _mm512_shuffle_epi32(v, order) \
+  joined<__m512i>(_mm256_shuffle_epi32(halves(v).lo, order), _mm256_shuffle_epi32(halves(v).hi, order))
 #define _mm512_madd_epi16(a, b) emulated_madd_epi16(a, b)
 #define _mm512_cvtepi32_ps(v) emulated_cvtepi32_ps(v)
 #define _mm512_cvtps_epi32(v) emulated_cvtps_epi32(v)

@@ -93,6 +93,47 @@ TEST_P(Determinism, AnyNumberOfThreads) {
   }
 }
 
+// Sequences over one prefix whose pages they share: read once, the same bits as with pages of their own.
+TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
+  auto r = runner();
+  constexpr uint32_t kSharedTokens = 288, kSteps = 20;
+  const auto prefix = random_tokens(kSharedTokens, r.vocabulary(), 4);
+  ModelRunner::Sequence first;
+  r.step({{&first, prefix, 0}});
+  std::vector<ModelRunner::Sequence> sequences(5, first);
+  std::vector<std::vector<uint32_t>> texts;
+  std::vector<std::vector<float>> shared(sequences.size());
+  for (uint32_t i = 0; i < sequences.size(); ++i) texts.push_back(random_tokens(kSteps + 15 * i, r.vocabulary(), 20 + i));
+  uint64_t alone_bytes = 0;
+  for (uint32_t step = 0; step < texts.back().size(); ++step) {
+    std::vector<ModelRunner::Feed> feeds;
+    for (uint32_t i = 0; i < sequences.size(); ++i) {
+      if (step < texts[i].size()) feeds.push_back({&sequences[i], {texts[i][step]}, 1});
+    }
+    const auto logits = r.step(feeds);
+    if (step == 0 && r.model().config().window == 0) {   // one page each behind the prefix's nine
+      const uint64_t page = r.kv_bytes_read() / (kSharedTokens / 32 + sequences.size());
+      EXPECT_EQ(r.kv_bytes_read(), page * (kSharedTokens / 32 + sequences.size()));
+      alone_bytes = page * (kSharedTokens / 32 + 1);
+    }
+    size_t at = 0;
+    for (uint32_t i = 0; i < sequences.size(); ++i) {
+      if (step >= texts[i].size()) continue;
+      shared[i].insert(shared[i].end(), logits.begin() + static_cast<long>(at), logits.begin() + static_cast<long>(at + r.vocabulary()));
+      at += r.vocabulary();
+    }
+  }
+  for (uint32_t i = 0; i < sequences.size(); ++i) {
+    auto text = prefix;
+    text.insert(text.end(), texts[i].begin(), texts[i].end());
+    const auto whole = r.logits(text, 512);
+    EXPECT_TRUE(same_bits({whole.begin() + kSharedTokens * static_cast<long>(r.vocabulary()), whole.end()}, shared[i])) << i;
+  }
+  ModelRunner::Sequence single = first;
+  r.step({{&single, {texts[0][0]}, 1}});
+  if (r.model().config().window == 0) EXPECT_EQ(r.kv_bytes_read(), alone_bytes);
+}
+
 TEST_P(Determinism, AloneEqualsInABatch) {
   auto r = runner();
   std::mt19937 random(3);
