@@ -83,6 +83,9 @@ void add_engine(Snapshot& out, const serve::EngineCounters& counters) {
               number(counters.preemptions));
   out.counter("ellm_steps_total", "Passes through a model.", number(counters.steps));
   out.counter("ellm_step_seconds_total", "Time that they took.", counters.steps_ms / 1e3);
+  out.counter("ellm_kv_read_bytes_total",
+              "Keys and values that attention read; what sequences of a step share counts once.",
+              number(counters.kv_bytes_read));
   out.begin("ellm_rows_total", "Tokens that went through a model: prefill (prompts), decode (answers).",
             MetricType::Counter);
   out.add({{"phase", "prefill"}}, number(counters.prefill_rows));

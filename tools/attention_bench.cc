@@ -3,6 +3,8 @@
 //   decode/LEVEL/KV/head_dim/group/depth   one query row; pages at random places in 256 MB
 //   (KV int8 and int4: with the mean of K taken out, as served; int8-bare, int4-bare: without, to see what it costs)
 //   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
+//   private, shared/LEVEL/KV/head_dim/group/depth   a step's decodes of 16 sequences and 8 KV heads: each with pages of its own, or
+//   all over one prefix of `depth` tokens, stacked
 //   rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in bytes of floats read and written per second
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -154,7 +156,7 @@ struct Mean {
   std::vector<float> mean, part, cos, sin, turns;
   std::vector<uint32_t> pair_dims;
   kernels::KeyMean view;
-  Mean(uint32_t head_dim, uint32_t pairs) : mean(head_dim, 2.0f), part(head_dim, 0.5f), cos(2048 * head_dim / 2, 0.6f), sin(cos.size(), 0.8f) {
+  Mean(uint32_t head_dim, uint32_t pairs) : mean(head_dim, 2.0f), part(head_dim, 0.5f), cos(size_t{2048} * head_dim / 2, 0.6f), sin(cos.size(), 0.8f) {
     turns.assign(pairs * 2 * kPageTokens, 0.5f);
     for (uint32_t p = 0; p < pairs; ++p) pair_dims.insert(pair_dims.end(), {p, p + head_dim / 2});
     view = {mean.data(), part.data(), cos.data(), sin.data(), head_dim / 2, true, pairs, pair_dims.data(), turns.data()};
@@ -210,6 +212,60 @@ void prefill(benchmark::State& state, const KernelSet& set, const Stored& stored
   state.counters["FLOP"] = benchmark::Counter(4.0 * head_dim * group * pairs, benchmark::Counter::kIsIterationInvariantRate);
 }
 
+constexpr uint32_t kSharers = 16, kShareHeads = 8;
+
+void private_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+  const Cache cache(set, stored.type, head_dim, 512u << 20);
+  Queries queries(cache, stored, head_dim, group, 1, depth - 1);
+  const size_t pages = depth / kPageTokens;
+  size_t at = 0;
+  for (auto _ : state) {
+    for (uint32_t i = 0; i < kSharers * kShareHeads; ++i) {
+      queries.args.k_blocks = cache.k.data() + at;
+      queries.args.v_blocks = cache.v.data() + at;
+      set.attention(queries.args);
+      at = at + 2 * pages <= cache.k.size() ? at + pages : 0;
+    }
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kSharers * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
+}
+
+void shared_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+  const Cache cache(set, stored.type, head_dim, 512u << 20);
+  Queries queries(cache, stored, head_dim, group, kSharers, depth - 1);
+  const uint32_t pages = depth / kPageTokens, segments = pages / kernels::kSegmentPages;
+  const size_t floats = size_t{segments} * group * kernels::attention_partial_floats(head_dim);
+  std::vector<float> partials(kSharers * floats);
+  std::vector<kernels::StackedRow> stack;
+  for (uint32_t r = 0; r < kSharers; ++r) stack.push_back({&queries.q[r * group * head_dim], depth - 1, &partials[r * floats]});
+  std::vector<const std::byte*> k(kSharers * kernels::kSegmentPages), v(k.size());
+  size_t at = 0;
+  for (auto _ : state) {
+    for (uint32_t head = 0; head < kShareHeads; ++head) {
+      AttentionArgs args = queries.args;
+      args.stack = stack.data();
+      args.stack_pages = kernels::kSegmentPages;
+      args.k_blocks = k.data();
+      args.v_blocks = v.data();
+      for (uint32_t segment = 0; segment < segments; ++segment) {
+        for (uint32_t i = 0; i < k.size(); ++i) {
+          k[i] = cache.k[at + segment * kernels::kSegmentPages + i % kernels::kSegmentPages];
+          v[i] = k[i] + cache.k_bytes;
+        }
+        set.attention_partial(args, segment, 0, nullptr);
+      }
+      for (uint32_t r = 0; r < kSharers; ++r) {
+        AttentionArgs row = queries.args;
+        row.rows = 1;
+        row.out += r * row.out_stride;
+        set.attention_merge(row, 0, 1, segments, &partials[r * floats]);
+      }
+      at = at + 2 * pages <= cache.k.size() ? at + pages : 0;
+    }
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
+}
+
 template <class F>
 void add_row_function(const std::string& name, const std::string& level, uint32_t n, uint32_t rows_moved, F f) {
   benchmark::RegisterBenchmark((name + "/" + level + "/" + std::to_string(n)).c_str(), [=](auto& state) {
@@ -244,7 +300,7 @@ void add_level(const KernelSet& set) {
   benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) { fma_peak(s, set.level); })
       ->Unit(benchmark::kMicrosecond);
   for (const Stored& stored : kStored) {
-    for (const auto& [head_dim, group] : std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
+    for (const auto& [head_dim, group] : std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 4}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
       const std::string shape = level + "/" + stored.name + "/" + std::to_string(head_dim) + "/" + std::to_string(group) + "/";
       const auto add = [&, head_dim = head_dim, group = group](const std::string& name, uint32_t depth, auto run) {
         benchmark::RegisterBenchmark((name + "/" + shape + std::to_string(depth)).c_str(), [&set, &stored, head_dim, group, depth, run](auto& s) {
@@ -253,6 +309,8 @@ void add_level(const KernelSet& set) {
       };
       for (const uint32_t depth : {4096u, 32768u}) add("decode", depth, decode);
       for (const uint32_t depth : {0u, 4096u, 32768u}) add("prefill", depth, prefill);
+      add("private", 8192, private_prefix);
+      add("shared", 8192, shared_prefix);
     }
   }
 }

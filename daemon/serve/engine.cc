@@ -23,6 +23,7 @@ class ForwardRunner : public StepRunner {
                 shm::KvPages& kv, const EngineLimits& limits)
       : forward_(std::move(model), kernels, pool, kv, limits.step_tokens, limits.max_running + limits.score_rows) {}
   std::span<const float> step(std::span<const model::Chunk> chunks) override { return forward_.step(chunks); }
+  uint64_t kv_bytes_read() const override { return forward_.kv_bytes_read(); }
   uint32_t max_rows() const override { return forward_.max_rows(); }
   uint32_t max_logits() const override { return forward_.max_logits(); }
   uint32_t vocabulary() const override { return forward_.vocabulary(); }
@@ -89,6 +90,7 @@ struct Engine::Impl : ModelQueue::Listener {
     std::lock_guard lock(mutex);
     counters.prefill_rows += step.prefill_rows;
     counters.decode_rows += step.decode_rows;
+    counters.kv_bytes_read += step.kv_bytes_read;
     counters.steps_ms += step.ms;
     counters.mean_step_ms += (step.ms - counters.mean_step_ms) * (counters.last_step_ms == 0 ? 1 : kShareOfMean);
     counters.last_step_ms = step.ms;

@@ -122,6 +122,7 @@ struct EngineCounters {
   std::array<uint32_t, kPriorities> running_by{}, queued_by{};  // by Priority; together `running` and `queued`
   // Steps: all of them so far, and the last one. Rows are tokens run: a prompt's or an answer's.
   uint64_t prefill_rows = 0, decode_rows = 0;
+  uint64_t kv_bytes_read = 0;  // by attention; pages that sequences of a step share count once
   double steps_ms = 0, last_step_ms = 0, mean_step_ms = 0;  // mean: of about the last 16
   uint32_t last_step_sequences = 0, last_prefill_rows = 0, last_decode_rows = 0;
   uint64_t preemptions = 0, cancelled = 0, deadline_ends = 0, failed = 0, busy_refusals = 0;

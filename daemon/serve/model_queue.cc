@@ -208,7 +208,8 @@ void ModelQueue::step() {
     for (const Piece& piece : pieces_) fail(*piece.sequence, e);
     return drop_ended(running_);
   }
-  const StepReport done = report(std::chrono::duration<double, std::milli>(now_() - start).count());
+  StepReport done = report(std::chrono::duration<double, std::milli>(now_() - start).count());
+  done.kv_bytes_read = servable_.runner->kv_bytes_read();
   listener_.stepped(done);
   adapt(done);
   for (const Piece& piece : pieces_) {

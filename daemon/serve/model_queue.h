@@ -16,6 +16,7 @@ namespace ellm::serve {
 struct StepReport {
   double ms = 0;
   uint32_t sequences = 0, prefill_rows = 0, decode_rows = 0;
+  uint64_t kv_bytes_read = 0;
 };
 
 class ModelQueue {

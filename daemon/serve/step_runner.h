@@ -18,6 +18,8 @@ class StepRunner {
   virtual ~StepRunner() = default;
   /// As ForwardPass::step. An exception fails the requests of this step and no others.
   virtual std::span<const float> step(std::span<const model::Chunk> chunks) = 0;
+  /// As ForwardPass::kv_bytes_read, of the last step.
+  virtual uint64_t kv_bytes_read() const { return 0; }
   virtual uint32_t max_rows() const = 0;
   virtual uint32_t max_logits() const = 0;
   virtual uint32_t vocabulary() const = 0;

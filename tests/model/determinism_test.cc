@@ -99,7 +99,7 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
   constexpr uint32_t kSharedTokens = 288, kSteps = 20;
   const auto prefix = random_tokens(kSharedTokens, r.vocabulary(), 4);
   ModelRunner::Sequence first;
-  r.step({{&first, prefix, 0}});
+  r.step({&first, prefix, 0});
   std::vector<ModelRunner::Sequence> sequences(5, first);
   std::vector<std::vector<uint32_t>> texts;
   std::vector<std::vector<float>> shared(sequences.size());
@@ -108,7 +108,7 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
   for (uint32_t step = 0; step < texts.back().size(); ++step) {
     std::vector<ModelRunner::Feed> feeds;
     for (uint32_t i = 0; i < sequences.size(); ++i) {
-      if (step < texts[i].size()) feeds.push_back({&sequences[i], {texts[i][step]}, 1});
+      if (step < texts[i].size()) feeds.push_back({&sequences[i], std::span(&texts[i][step], 1), 1});
     }
     const auto logits = r.step(feeds);
     if (step == 0 && r.model().config().window == 0) {   // one page each behind the prefix's nine
@@ -127,11 +127,13 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
     auto text = prefix;
     text.insert(text.end(), texts[i].begin(), texts[i].end());
     const auto whole = r.logits(text, 512);
-    EXPECT_TRUE(same_bits({whole.begin() + kSharedTokens * static_cast<long>(r.vocabulary()), whole.end()}, shared[i])) << i;
+    EXPECT_TRUE(same_bits(std::vector(whole.begin() + kSharedTokens * static_cast<long>(r.vocabulary()), whole.end()), shared[i])) << i;
   }
   ModelRunner::Sequence single = first;
-  r.step({{&single, {texts[0][0]}, 1}});
-  if (r.model().config().window == 0) EXPECT_EQ(r.kv_bytes_read(), alone_bytes);
+  r.step({&single, std::span(texts[0]).first(1), 1});
+  if (r.model().config().window == 0) {
+    EXPECT_EQ(r.kv_bytes_read(), alone_bytes);
+  }
 }
 
 TEST_P(Determinism, AloneEqualsInABatch) {
