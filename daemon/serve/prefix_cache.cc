@@ -148,15 +148,21 @@ void PrefixCache::look_ahead(Sequence& s) {
 bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
   if (s.request.score || s.computed != s.pages.size() * kPageTokens) return true;   // within a page
   share_stored(s);
-  if (is_filled_by_another(s, running)) return false;
-  copy_stored(s);
+  const Beginning best = find_beginning(s, running);
+  const uint32_t wanted = std::min(may_share(s), kPageTokens);
+  if (best.tokens < wanted && best.coming >= wanted) return false;
+  copy(s, best);
+  if (best.tokens < std::max(wanted, 1u)) s.unsealed_until = std::max(s.unsealed_until, best.seen_until);
   return true;
 }
 
-/// Also notes how much of the next page another has or will have soon, where it is not worth waiting for.
-bool PrefixCache::is_filled_by_another(Sequence& s, const SequenceList& running) const {
+/// The longest beginning of the next page that is stored, or in a page that another is filling. What others will have of
+/// it soon is worth waiting for only where it is all that can be shared.
+PrefixCache::Beginning PrefixCache::find_beginning(const Sequence& s, const SequenceList& running) {
   const auto index = static_cast<uint32_t>(s.pages.size());
   const auto mine = page_tokens(s, index);
+  const auto hit = store_.find(parent_of(s, index), s.name_space, mine);
+  Beginning best{hit.page, hit.tokens};
   for (const auto& other : running) {
     if (other.get() == &s || other->ended || other->name_space != s.name_space) continue;
     if (other->computed / kPageTokens != index) continue;
@@ -165,29 +171,30 @@ bool PrefixCache::is_filled_by_another(Sequence& s, const SequenceList& running)
     const auto theirs = page_tokens(*other, index);
     const auto common =
         static_cast<uint32_t>(std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end()).first - mine.begin());
-    if (common == kPageTokens && !other->request.score) return true;   // scores come slowly
-    s.unsealed_until = std::max(s.unsealed_until, s.computed + common);
+    const uint32_t there = std::min(common, other->computed % kPageTokens);
+    if (there > best.tokens) best.page = other->pages[index], best.tokens = there;
+    if (!other->request.score) best.coming = std::max(best.coming, common);   // scores come slowly
+    best.seen_until = std::max(best.seen_until, s.computed + common);
   }
-  return false;
+  return best;
 }
 
-/// The beginning of the next page, into a page of the sequence's own.
-void PrefixCache::copy_stored(Sequence& s) {
-  const auto index = static_cast<uint32_t>(s.pages.size());
-  const auto hit = store_.find(parent_of(s, index), s.name_space, page_tokens(s, index));
-  if (hit.tokens != 0) s.last_is_stored = s.computed + hit.tokens >= s.prompt_tokens;
-  const uint32_t tokens = std::min(hit.tokens, may_share(s));
+/// Into a page of the sequence's own.
+void PrefixCache::copy(Sequence& s, const Beginning& from) {
+  if (from.tokens != 0) s.last_is_stored = s.computed + from.tokens >= s.prompt_tokens;
+  const uint32_t tokens = std::min(from.tokens, may_share(s));
   if (tokens == 0) return;
-  store_.acquire(hit.page);   // it must not be given up for its copy
+  const bool unused = !store_.in_use(from.page);
+  if (unused) store_.acquire(from.page);   // it must not be given up for its copy
   if (const auto page = store_.allocate(s.name_space)) {
-    store_.copy(hit.page, *page, tokens);
+    store_.copy(from.page, *page, tokens);
     s.pages.push_back(*page);
     store_.take_reserved(s.name_space, 1);
     share(s, tokens);
   } else {
     s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
   }
-  store_.release(hit.page);
+  if (unused) store_.release(from.page);
 }
 
 bool PrefixCache::make_room(Sequence& s, uint32_t rows) noexcept {

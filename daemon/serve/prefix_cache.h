@@ -1,6 +1,7 @@
 // What the sequences of one model share: on admission and at every page border of its prompt a sequence takes over the
-// pages that hold its next tokens already; what it computes itself is sealed for those that come after it. Also the
-// account of a model's pages. The engine thread calls everything.
+// pages that hold its next tokens already, and copies the beginning of one that matches in part or that another is
+// filling; what it computes itself is sealed for those that come after it. Also the account of a model's pages. The
+// engine thread calls everything.
 //
 // A sequence reserves the pages that its longest answer may take, less those that it shares; what the running ones use
 // and have reserved never exceeds the total. Pages that nobody uses can all be given up, so a reserved page is always to
@@ -36,8 +37,15 @@ class PrefixCache {
 
  private:
   void share_stored(Sequence& s);
-  void copy_stored(Sequence& s);
-  bool is_filled_by_another(Sequence& s, const SequenceList& running) const;
+  /// Of a sequence's next page.
+  struct Beginning {
+    shm::PageId page = shm::kNoPage;
+    uint32_t tokens = 0;       // that `page` holds
+    uint32_t coming = 0;       // that another sequence has or computes
+    uint32_t seen_until = 0;   // position up to which another has the same text
+  };
+  Beginning find_beginning(const Sequence& s, const SequenceList& running);
+  void copy(Sequence& s, const Beginning& from);
   void copy_own(Sequence& s);
   bool copy_page(Sequence& s, const shm::PageStore::Hit& hit);
   void look_ahead(Sequence& s);

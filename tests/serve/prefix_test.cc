@@ -210,6 +210,81 @@ TEST(Prefix, TwoThatArriveTogetherComputeTheirBeginningOnce) {
   EXPECT_EQ(rig.engine->counters().cached_tokens, 192u);
 }
 
+EngineRequest sample(const Tokens& prompt, uint32_t index, uint32_t max_tokens, Answer& answer) {
+  auto request = greedy(prompt, max_tokens, answer);
+  request.sampling.temperature = 1;
+  request.sampling.seed = 7;
+  request.sampling.sample_index = index;
+  return request;
+}
+
+/// Whatever a prompt leaves of its last page: each of the others computes the one row that gives its first logits.
+TEST(Prefix, SamplesComputeTheirPromptOnce) {
+  constexpr uint32_t kSamples = 8, kTokens = 20;
+  for (uint32_t length : {1u, 2u, 5u, 31u, 32u, 33u, 34u, 63u, 64u, 65u, 90u, 200u}) {
+    Rig rig;
+    const auto prompt = prompt_of(length, 1);
+    std::vector<Answer> answers(kSamples);
+    std::vector<EngineRequest> requests;
+    for (uint32_t i = 0; i < kSamples; ++i) requests.push_back(sample(prompt, i, kTokens, answers[i]));
+    const uint32_t before = 1;   // the blocker's
+    together(rig, std::move(requests));
+    rig.script->open();
+    for (uint32_t i = 0; i < kSamples; ++i) {
+      ASSERT_TRUE(answers[i].wait());
+      if (i == 0) {
+        EXPECT_EQ(answers[i].stats.recomputed, (Reasons{length})) << length;
+      } else {
+        EXPECT_EQ(answers[i].stats.cached_tokens, length - 1) << length << " " << i;
+      }
+    }
+    EXPECT_EQ(computed_rows(rig), before + length + (kSamples - 1) + kSamples * (kTokens - 1)) << length;
+    EXPECT_EQ(rig.free(), rig.pages);
+    for (uint32_t i = 0; i < kSamples; ++i) {   // what each is alone
+      Rig other;
+      Answer alone;
+      other.engine->submit(sample(prompt, i, kTokens, alone));
+      ASSERT_TRUE(alone.wait());
+      EXPECT_EQ(answers[i].tokens, alone.tokens) << length << " " << i;
+    }
+  }
+}
+
+TEST(Prefix, SamplesGoOnWhereTheFirstOneEnds) {
+  for (const uint32_t passes : {0u, 1u, 2u, 3u}) {
+    Rig rig;
+    const auto prompt = prompt_of(90, 1);
+    std::vector<Answer> answers(4);
+    std::vector<EngineRequest> requests;
+    std::vector<RequestId> ids;
+    for (uint32_t i = 0; i < 4; ++i) requests.push_back(sample(prompt, i, 20, answers[i]));
+    together(rig, std::move(requests), &ids);
+    for (uint32_t i = 0; i < passes; ++i) {
+      rig.script->pass_one();
+      rig.script->await_step();
+    }
+    rig.engine->cancel(ids[0]);
+    rig.script->open();
+    for (uint32_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(answers[i].wait());
+      if (i == 0) continue;
+      Rig other;
+      Answer alone;
+      other.engine->submit(sample(prompt, i, 20, alone));
+      ASSERT_TRUE(alone.wait());
+      EXPECT_EQ(answers[i].tokens, alone.tokens) << i;
+    }
+    uint32_t computed = 0;   // of the prompt, by all
+    for (const auto& answer : answers) {
+      const auto& reasons = answer.stats.recomputed;
+      computed += std::accumulate(reasons.begin(), reasons.end(), 0u);
+    }
+    EXPECT_GE(computed, 90u + 2) << passes;
+    EXPECT_LE(computed, 90u + 3) << passes;
+    EXPECT_EQ(rig.free(), rig.pages);
+  }
+}
+
 TEST(Prefix, WhoWaitsTakesOverWhenTheOtherEnds) {
   Rig rig;
   Answer a, b;
