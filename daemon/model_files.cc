@@ -38,6 +38,17 @@ std::vector<ModelFile> find_model_files(const std::vector<std::string>& director
   return files;
 }
 
+std::vector<std::string> directory_faults(const std::vector<std::string>& directories) {
+  std::vector<std::string> faults;
+  for (const std::string& directory : directories) {
+    std::error_code error;
+    std::filesystem::directory_iterator it(directory, error);
+    if (error && error != std::errc::no_such_file_or_directory)
+      faults.push_back("cannot read " + directory + ": " + error.message());
+  }
+  return faults;
+}
+
 const ModelFile* find_model_file(const std::vector<ModelFile>& files, const std::string& name) {
   for (const ModelFile& file : files) {
     if (file.name == name || file.path.substr(file.path.rfind('/') + 1) == name) return &file;

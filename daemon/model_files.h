@@ -18,6 +18,9 @@ struct ModelFile {
 /// name in a later one; a directory that cannot be read counts as empty.
 std::vector<ModelFile> find_model_files(const std::vector<std::string>& directories);
 
+/// Which of the directories are there and cannot be read: "cannot read DIR: Permission denied".
+std::vector<std::string> directory_faults(const std::vector<std::string>& directories);
+
 /// By name or file name, exactly; else the only one that differs in case alone.
 const ModelFile* find_model_file(const std::vector<ModelFile>& files, const std::string& name);
 

@@ -2,6 +2,7 @@
 #include "daemon/model_store.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +113,17 @@ std::string store_model(const std::string& directory, const std::string& name, s
   return target(0).string();
 } catch (const fs::filesystem_error& e) {
   throw StoreError(e.path1().string() + ": " + e.code().message());
+}
+
+bool remove_pull_folder(const std::string& directory, const std::string& name) {
+  if (!format::model_name_fault(name).empty()) return false;
+  const fs::path folder = fs::path(directory) / (format::kPullPrefix + name);
+  const Descriptor lock(::open((folder / format::kPullLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) throw StoreError(folder.string() + ": cannot be removed: " + error.message());
+  return true;
 }
 
 void remove_model_files(const std::string& path) {

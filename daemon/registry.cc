@@ -266,7 +266,10 @@ Failure Registry::no_such_model(const std::string& name, const std::vector<Model
   Failure failure{ErrorCode::no_such_model, name.empty()
                                                 ? "no model is named"
                                                 : "there is no model '" + client::to_utf8(name.substr(0, 200)) + "'"};
-  if (there.empty()) {
+  const std::vector<std::string> unreadable = directory_faults(directories_);
+  if (!unreadable.empty()) {
+    failure.message += "; ellmd " + unreadable.front();
+  } else if (there.empty()) {
     failure.message += "; there are none in " + directories_.front() + " (get one: ellm pull smollm2)";
   } else {
     failure.message += std::string(name.empty() ? " and there are several; name one of: " : "; there are: ") + there;
@@ -471,14 +474,21 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
   if (entries_.contains(file != nullptr ? file->name : name)) {
     return done(Failure{ErrorCode::bad_request, "model '" + name + "' is loaded: `ellm unload " + name + "` first"});
   }
-  if (file == nullptr) return done(no_such_model(name, files));
-  auto work = [loader = loader_, &loop = loop_, name = file->name, path = file->path, done = std::move(done)]() mutable {
+  const Failure absent = no_such_model(name, files);
+  auto work = [loader = loader_, &loop = loop_, directories = directories_, name = file ? file->name : name,
+               path = file ? file->path : "", absent, done = std::move(done)]() mutable {
     std::optional<Failure> failure;
     try {
-      remove_model_files(path);
-      loader->keep.forget(name);          // of a daemon before this one
-      loader->weight_keep.forget(name);
-      log(Priority::notice, "removed " + path);
+      bool removed = !path.empty();
+      if (removed) {
+        remove_model_files(path);
+        loader->keep.forget(name);          // of a daemon before this one
+        loader->weight_keep.forget(name);
+      }
+      for (const std::string& directory : directories) removed |= remove_pull_folder(directory, name);
+      if (removed)
+        log(Priority::notice, "removed " + (path.empty() ? "what an interrupted pull left of " + name : path));
+      if (!removed) failure = absent;
     } catch (const std::exception& e) {
       failure = Failure{ErrorCode::bad_request, e.what()};
     }
@@ -512,6 +522,8 @@ std::vector<ModelInfo> Registry::loaded() const {
   }
   return infos;
 }
+
+std::vector<std::string> Registry::unreadable() const { return directory_faults(directories_); }
 
 void Registry::list(OnInfos done) {
   auto infos = loaded();

@@ -76,6 +76,8 @@ class Registry {
   std::vector<client::ModelInfo> loaded() const;
   /// Loaded models and the files of the directories.
   void list(OnInfos done);
+  /// Models directories that cannot be read.
+  std::vector<std::string> unreadable() const;
   /// Of the loaded models, for `status`.
   std::vector<std::string> warnings() const;
 

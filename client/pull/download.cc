@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -274,7 +275,7 @@ bool passing(CURLcode code, long status) {
   const std::string what = address + ": HTTP " + std::to_string(status);
   if (status == 401 || status == 403) {
     const char* why =
-        token ? ": HF_TOKEN was sent and is not enough; its owner may have to accept the model's licence on the hub"
+        token ? ": the hub's token was sent and is not enough; its owner may have to accept the model's licence on the hub"
         : hub ? ": not there, or private, or its licence must be accepted: HF_TOKEN may be needed"
               : ": the server wants to know who asks; HF_TOKEN is only sent to HF_ENDPOINT";
     throw PullError(EX_NOPERM, what + why);
@@ -284,6 +285,20 @@ bool passing(CURLcode code, long status) {
 }
 
 }  // namespace
+
+/// The authorities that the environment names, as the curl program does; libcurl itself does not look. Without: the
+/// system's.
+static void trust(CURL* curl) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value ? value : nullptr;
+  };
+  const char* bundle = variable("CURL_CA_BUNDLE");
+  const char* folder = bundle ? nullptr : variable("SSL_CERT_DIR");
+  if (!bundle) bundle = variable("SSL_CERT_FILE");
+  if (bundle) curl_easy_setopt(curl, CURLOPT_CAINFO, bundle);
+  if (folder) curl_easy_setopt(curl, CURLOPT_CAPATH, folder);
+}
 
 Downloader::Downloader(DownloadOptions options) : options_(std::move(options)), curl_(nullptr, curl_easy_cleanup) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -298,6 +313,7 @@ Downloader::Downloader(DownloadOptions options) : options_(std::move(options)), 
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(std::min(options_.timeout_seconds, 30u)));
+  trust(curl);
 }
 
 /// The address, and who asks. libcurl drops the token where a redirect leads to another host, port or protocol.

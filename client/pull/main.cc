@@ -12,7 +12,9 @@
 #include "client/pull/failure.h"
 #include "client/pull/fetch.h"
 #include "client/pull/hand_over.h"
+#include "client/pull/hub_token.h"
 #include "client/pull/install.h"
+#include "client/pull/pull_folder.h"
 #include "daemon/format/gguf.h"
 #include "daemon/format/model_name.h"
 
@@ -33,7 +35,9 @@ constexpr const char* kExamples =
     "  ellm pull https://example.org/m.gguf --sha256 9f86d08…   any address, with its checksum\n"
     "  ellm pull ~/model.gguf --name mine          a file of your own (all parts of a split one)\n"
     "\nWhere the system's ellmd cannot read your files and you are its administrator, they are handed over to it.\n"
-    "HF_TOKEN is sent to HF_ENDPOINT (https://huggingface.co) alone; proxies are those of http_proxy, https_proxy.\n"
+    "HF_TOKEN, or what `huggingface-cli login` keeps, is sent to HF_ENDPOINT (https://huggingface.co) alone; proxies are\n"
+    "those of http_proxy, https_proxy; certificates those of the system, CURL_CA_BUNDLE, SSL_CERT_FILE or SSL_CERT_DIR.\n"
+    "What an interrupted pull has fetched is removed by a later one after 14 days, or by `ellm rm NAME`.\n"
     "Exit codes are those of sysexits(3); 130 after Ctrl-C.";
 
 volatile std::sig_atomic_t interrupts = 0;
@@ -63,6 +67,15 @@ void print_catalogue() {
   for (const CatalogueEntry& e : catalogue()) {
     std::printf("%-10s %5ju MB  %-10s  %s\n", e.name, static_cast<uintmax_t>(e.bytes / 1000000), e.licence, e.title);
   }
+}
+
+constexpr uint32_t kAbandonedDays = 14;
+
+void clean_up(const std::string& directory) {
+  remove_abandoned(directory, kAbandonedDays, [](const std::string& name, uint64_t bytes) {
+    std::fprintf(stderr, "removed the %ju MB that an interrupted pull of %s left more than %u days ago\n",
+                 static_cast<uintmax_t>((bytes + 999999) / 1000000), name.c_str(), kAbandonedDays);
+  });
 }
 
 void say_already_there(const std::string& name) { std::fprintf(stderr, "%s: already there\n", name.c_str()); }
@@ -199,7 +212,7 @@ int run(int argc, char** argv) {
   }
   if (options.what.empty()) options.what.push_back("smollm2");
   check_options(options);
-  options.fetch.download.token = variable("HF_TOKEN", "");
+  options.fetch.download.token = hub_token();
   options.fetch.download.interrupted = [] { return interrupts != 0; };
   count_signals();
   if (!app.count("--dir") && options.directory != ellm::client::kSystemModels) options.daemon = find_foreign_daemon();
@@ -207,6 +220,7 @@ int run(int argc, char** argv) {
     std::printf("%s\n", pull_one(what, options).c_str());
     std::fflush(stdout);
   }
+  clean_up(options.directory);
   return EX_OK;
 }
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -98,16 +97,6 @@ void PartFile::publish() {
   pull::publish(part_, target_);
   published_ = true;
 }
-
-PullLock::PullLock(const fs::path& path) : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) throw PullError(EX_CANTCREAT, path.string() + ": " + std::strerror(errno));
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd_);
-    throw PullError(EX_TEMPFAIL, "another pull of this model is running; wait for it");
-  }
-}
-
-PullLock::~PullLock() { ::close(fd_); }
 
 void require_space(const fs::path& directory, uint64_t bytes) {
   const fs::space_info space = fs::space(directory);

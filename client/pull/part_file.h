@@ -49,18 +49,6 @@ class PartFile {
   bool published_ = false;
 };
 
-/// Two pulls of one model at once would fetch it twice, and write into one file.
-class PullLock {
- public:
-  explicit PullLock(const std::filesystem::path& path);
-  ~PullLock();
-  PullLock(const PullLock&) = delete;
-  PullLock& operator=(const PullLock&) = delete;
-
- private:
-  int fd_;
-};
-
 /// Throws PullError with both numbers where the file system of `directory` has less than `bytes` left.
 void require_space(const std::filesystem::path& directory, uint64_t bytes);
 

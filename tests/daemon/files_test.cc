@@ -58,6 +58,14 @@ TEST(ModelFiles, FindsFirstPartsAndHidesDoubles) {
   EXPECT_EQ(find_model_file(files, "../b"), nullptr);
 }
 
+TEST(ModelFiles, SaysWhichDirectoriesCannotBeRead) {
+  const tests::TempDir folder;
+  const std::string file = folder.path().string() + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_EQ(directory_faults({folder.path().string(), "/nowhere"}), std::vector<std::string>());
+  EXPECT_EQ(directory_faults({"/nowhere", file}), std::vector<std::string>{"cannot read " + file + ": Not a directory"});
+}
+
 TEST(Places, SocketInTheOrderOfTheDocumentation) {
   const auto with = [](const char* own, const char* runtime) {
     own == nullptr ? ::unsetenv("ELLM_SOCKET") : ::setenv("ELLM_SOCKET", own, 1);

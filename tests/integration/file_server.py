@@ -1,6 +1,7 @@
 """An HTTP server that serves files from memory: with ranges, validators and redirects as RFC 9110 has them, and with
 every fault that a test asks for. It writes down what it was asked."""
 import http.server
+import ssl
 import threading
 import time
 import urllib.parse
@@ -108,13 +109,19 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class FileServer:
-    def __init__(self, files=None, token=None):
+    """`certificate`: a file with key and certificate; it speaks TLS then."""
+    def __init__(self, files=None, token=None, certificate=None):
         self.files, self.token = dict(files or {}), token
         self.requests, self.sent = [], 0
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.owner = self
         self.port = self.server.server_address[1]
-        self.url = "http://127.0.0.1:%d" % self.port
+        self.url = "%s://127.0.0.1:%d" % ("https" if certificate else "http", self.port)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            # The handshake belongs to the connection's own thread, not to the one that accepts.
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def __enter__(self):

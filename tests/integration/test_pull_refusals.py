@@ -88,7 +88,7 @@ class Refused(Pull):
                 NOPERM,
                 "hf:o/r/m.gguf",
                 env={**env, "HF_TOKEN": "hf_wrong"},
-                says=["401", "HF_TOKEN was sent", "licence"],
+                says=["401", "token was sent", "licence"],
             )
             self.fails(NOPERM, hub.url + "/o/r/resolve/main/m.gguf", env={"HF_TOKEN": "hf_right"}, says=["HF_ENDPOINT"])
             hub.files["/o/r/resolve/main/m.gguf"].statuses = [503, 429, 500]

@@ -1,5 +1,6 @@
-"""`ellm pull` goes on where it, or another run, was cut off."""
+"""`ellm pull` goes on where it, or another run, was cut off, and clears away what nobody goes on with."""
 
+import fcntl
 import os
 import signal
 import time
@@ -115,6 +116,51 @@ class Resume(Pull):
             _, err = process.communicate(timeout=20)
             self.assertEqual(process.returncode, 0, err)
             self.holds("m.gguf", MODEL)
+
+
+class Abandoned(Pull):
+    def leave(self, name, days):
+        folder = "%s/.pull-%s" % (self.dir, name)
+        os.mkdir(folder)
+        for file in ("lock", "m.gguf", "m.gguf.source"):
+            with open(folder + "/" + file, "wb") as out:
+                out.write(bytes(700_000 if file == "m.gguf" else 5))
+            then = time.time() - days * 86400
+            os.utime(folder + "/" + file, (then, then))
+        return folder
+
+    def test_the_next_pull_cleans_up(self):
+        self.leave("old", 15), self.leave("young", 13)
+        busy = self.leave("busy", 40)
+        os.mkdir(self.dir + "/.pull-strange")  # has no lock: nobody knows whose it is
+        os.symlink(self.home_of_link(), self.dir + "/.pull-link")
+        with FileServer({"/m.gguf": File(MODEL)}) as server, open(busy + "/lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _, err = self.works(server.url + "/m.gguf")
+            self.assertEqual(err, "removed the 1 MB that an interrupted pull of old left more than 14 days ago\n")
+            self.assertEqual(self.hidden(), [".pull-busy", ".pull-link", ".pull-strange", ".pull-young"])
+            self.assertEqual(sorted(os.listdir(busy)), ["lock", "m.gguf", "m.gguf.source"])
+        self.assertTrue(os.path.exists(self.home_of_link() + "/m.gguf"))
+
+    def home_of_link(self):
+        """A folder elsewhere that looks abandoned."""
+        if not hasattr(self, "elsewhere"):
+            self.elsewhere = self.leave("link-target", 99)
+            os.rename(self.elsewhere, self.dir + "/elsewhere")
+            self.elsewhere = self.dir + "/elsewhere"
+        return self.elsewhere
+
+    def test_pulls_of_one_name_in_turn(self):
+        """Each removes its folder, with the lock that the others wait for."""
+        with FileServer({"/m.gguf": File(MODEL)}) as server:
+            for _ in range(5):
+                processes = [self.start(server.url + "/m.gguf", "--force") for _ in range(4)]
+                codes = [process.wait(60) for process in processes]
+                errors = [process.communicate()[1] for process in processes]
+                self.assertIn(0, codes)
+                self.assertLessEqual(set(codes), {0, TEMPFAIL}, errors)
+                self.holds("m.gguf", MODEL)
+                self.assertEqual(self.hidden(), [])
 
 
 if __name__ == "__main__":
