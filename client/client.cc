@@ -59,6 +59,8 @@ class ScoreCall : public Call {
   Scores scores_;
 };
 
+constexpr uint32_t kMostSamples = 1 << 16;   // no daemon allows more: limits.samples
+
 /// Closed at the end of the call: the daemon has its own by then.
 struct OpenFiles {
   std::vector<int> descriptors;
@@ -85,24 +87,30 @@ void require(const Client& client, const char* feature, const char* what) {
 
 class CompletionCall : public Call {
  public:
-  CompletionCall(OnToken on_token, OnEnd on_end) : on_token_(std::move(on_token)), on_end_(std::move(on_end)) {}
+  CompletionCall(uint32_t samples, OnToken on_token, OnEnd on_end)
+      : on_token_(std::move(on_token)), on_end_(std::move(on_end)) {
+    if (samples > 1) completion_.others.resize(std::min(samples, kMostSamples) - 1);
+    for (uint32_t i = 0; i < completion_.others.size(); i++) completion_.others[i].sample = i + 1;
+  }
 
   bool accept(Message& message) override {
     if (auto* token = std::get_if<Token>(&message)) {
-      completion_.text += token->text;
-      completion_.tokens.insert(completion_.tokens.end(), token->tokens.begin(), token->tokens.end());
-      completion_.logprobs.insert(completion_.logprobs.end(), token->logprobs.begin(), token->logprobs.end());
+      Completion& completion = sample(token->sample, message);
+      completion.text += token->text;
+      completion.tokens.insert(completion.tokens.end(), token->tokens.begin(), token->tokens.end());
+      completion.logprobs.insert(completion.logprobs.end(), token->logprobs.begin(), token->logprobs.end());
       if (on_token_) on_token_(*token);
       return false;
     }
     auto* done = std::get_if<Done>(&message);
     if (!done) unexpected(message);
-    completion_.finish_reason = done->finish_reason;
-    completion_.model = std::move(done->model);
-    completion_.seed = done->seed;
-    completion_.usage = done->usage;
-    completion_.timings = done->timings;
-    return true;
+    Completion& completion = sample(done->sample, message);
+    completion.finish_reason = done->finish_reason;
+    completion.model = std::move(done->model);
+    completion.seed = done->seed;
+    completion.usage = done->usage;
+    completion.timings = done->timings;
+    return done->remaining == 0;
   }
   void before_end(std::exception_ptr error) noexcept override {
     if (on_end_) on_end_(completion_, error);
@@ -110,6 +118,11 @@ class CompletionCall : public Call {
   Completion take() { return std::move(completion_); }
 
  private:
+  Completion& sample(uint32_t index, const Message& message) {
+    if (index > completion_.others.size()) unexpected(message);
+    return index == 0 ? completion_ : completion_.others[index - 1];
+  }
+
   OnToken on_token_;
   OnEnd on_end_;
   Completion completion_;
@@ -127,6 +140,15 @@ double Scores::perplexity() const {
 struct Client::State {
   explicit State(ClientOptions given) : link(std::move(given)) {}
   Link link;
+
+  /// What an older daemon would not heed, but for the priority.
+  template <class Request>
+  void require_known(const Client& client, const Request& request) {
+    if (request.deadline_ms != 0) require(client, kFeatureDeadline, "end a request at a deadline");
+    if constexpr (requires { request.n; }) {
+      if (request.n != 1) require(client, kFeatureSamples, "draw several samples of a prompt");
+    }
+  }
 
   /// One call, sent again where the daemon cannot have begun it.
   template <class C, class Request>
@@ -149,8 +171,14 @@ struct Client::State {
   template <class Reply, class Request>
   Reply ask(Request&& request) { return call(std::make_shared<ReplyCall<Reply>>(), std::forward<Request>(request)); }
   template <class Request>
-  Running start(Request request, OnToken on_token, OnEnd on_end) {
-    auto call = std::make_shared<CompletionCall>(std::move(on_token), std::move(on_end));
+  Completion complete(const Client& client, Request request, OnToken on_token) {
+    require_known(client, request);
+    return call(std::make_shared<CompletionCall>(request.n, std::move(on_token), nullptr), std::move(request));
+  }
+  template <class Request>
+  Running start(const Client& client, Request request, OnToken on_token, OnEnd on_end) {
+    require_known(client, request);
+    auto call = std::make_shared<CompletionCall>(request.n, std::move(on_token), std::move(on_end));
     call->background = true;
     std::shared_ptr<Connection> connection = link.get();
     connection->submit(request, call);
@@ -170,16 +198,20 @@ Client::Client(ClientOptions options) {
 Client::~Client() { state_->link.close(); }
 
 Completion Client::generate(Generate request, OnToken on_token) {
-  return state_->call(std::make_shared<CompletionCall>(std::move(on_token), nullptr), std::move(request));
+  return state_->complete(*this, std::move(request), std::move(on_token));
 }
 Completion Client::chat(Chat request, OnToken on_token) {
-  return state_->call(std::make_shared<CompletionCall>(std::move(on_token), nullptr), std::move(request));
+  return state_->complete(*this, std::move(request), std::move(on_token));
 }
 TokenizeReply Client::tokenize(Tokenize request) { return state_->ask<TokenizeReply>(std::move(request)); }
 std::string Client::detokenize(Detokenize request) { return state_->ask<TextReply>(std::move(request)).text; }
 std::string Client::render_template(RenderTemplate request) { return state_->ask<TextReply>(std::move(request)).text; }
-Scores Client::score(Score request) { return state_->call(std::make_shared<ScoreCall>(), std::move(request)); }
+Scores Client::score(Score request) {
+  state_->require_known(*this, request);
+  return state_->call(std::make_shared<ScoreCall>(), std::move(request));
+}
 StatusReply Client::status() { return state_->ask<StatusReply>(Status()); }
+ModelsReply Client::list_models() { return state_->ask<ModelsReply>(Models()); }
 std::vector<ModelInfo> Client::models(ModelsAction action, const std::string& name) {
   return state_->ask<ModelsReply>(Models{0, action, name}).models;
 }
@@ -226,10 +258,15 @@ std::vector<CachedPrefix> Client::cached_prefixes(const std::string& model, cons
 void Client::cancel(uint32_t id) { state_->ask<Ok>(Cancel{0, id}); }
 
 Running Client::start(Generate request, OnToken on_token, OnEnd on_end) {
-  return state_->start(std::move(request), std::move(on_token), std::move(on_end));
+  return state_->start(*this, std::move(request), std::move(on_token), std::move(on_end));
 }
 Running Client::start(Chat request, OnToken on_token, OnEnd on_end) {
-  return state_->start(std::move(request), std::move(on_token), std::move(on_end));
+  return state_->start(*this, std::move(request), std::move(on_token), std::move(on_end));
+}
+
+bool Client::may_start_again(const Running& failed) {
+  failed.connection_->wait(*failed.call_, nullptr);   // `on_end` may know before it has ended
+  return failed.call_->error && state_->link.may_repeat(*failed.call_, failed.connection_);
 }
 
 bool Client::knows(const char* feature) const {

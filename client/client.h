@@ -24,7 +24,7 @@
 
 namespace ellm::client {
 
-/// An answer, whole.
+/// An answer, whole; with n > 1 sample 0, and the others in `others`.
 struct Completion {
   std::string text;
   std::vector<uint32_t> tokens;           // generated ids, to be sent back as ChatMessage::token_ids in the next turn
@@ -32,8 +32,10 @@ struct Completion {
   FinishReason finish_reason = FinishReason::stop;
   std::string model;
   uint64_t seed = 0;
-  Usage usage;
+  Usage usage;                            // with n > 1 the prompt is counted here, not with the others
   Timings timings;                        // milliseconds, tokens per second
+  uint32_t sample = 0;
+  std::vector<Completion> others = {};    // samples 1 … n - 1
 };
 
 /// Log-probabilities (natural logarithm) of a text's own tokens.
@@ -110,6 +112,8 @@ class Client {
   std::string render_template(RenderTemplate request);
   Scores score(Score request);
   StatusReply status();
+  /// The models that there are, and in `warnings` which models directories cannot be read.
+  ModelsReply list_models();
   std::vector<ModelInfo> models(ModelsAction action = ModelsAction::list, const std::string& name = {});
   /// Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them: to
   /// be loaded under `name`, or with `install` to be copied into its models directory. Throws std::system_error where one
@@ -124,11 +128,16 @@ class Client {
   /// Cancels a request of this client by its id; throws ClientError no_such_request when it has ended.
   void cancel(uint32_t id);
 
-  // Background requests; one that fails without request_sent() can be started again. The callbacks run on the client's
-  // own thread or on one that is in a blocking call, in order for each request; `on_end` once, before get() returns, and
-  // must not throw.
+  // Background requests. They are not sent again by themselves, as the blocking calls are: connecting to the daemon's
+  // successor may take a while, for which there is no thread. may_start_again() says where that is allowed. The callbacks
+  // run on the client's own thread or on one that is in a blocking call, in order for each request; `on_end` once, before
+  // get() returns, and must not throw.
   Running start(Generate request, OnToken on_token = {}, OnEnd on_end = {});
   Running start(Chat request, OnToken on_token = {}, OnEnd on_end = {});
+  /// Whether the daemon cannot have begun a request that has failed. Connects anew where its daemon stops, so that the
+  /// next start() goes to the successor; false where there is none within ClientOptions::wait. Waits for the request's
+  /// end; not to be called in a callback.
+  bool may_start_again(const Running& failed);
 
   /// What the daemon said about itself when it was last connected to.
   Hello server() const;

@@ -125,13 +125,19 @@ struct Path {
 };
 
 template <class E>
+inline constexpr uint32_t kFirstEnumerator = 1;
+template <>
+inline constexpr uint32_t kFirstEnumerator<Priority> = 0;
+template <class E>
 constexpr uint32_t last_enumerator();
 template <>
-constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::denied); }
+constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::deadline); }
 template <>
 constexpr uint32_t last_enumerator<FinishReason>() { return static_cast<uint32_t>(FinishReason::deadline); }
 template <>
 constexpr uint32_t last_enumerator<CacheAction>() { return static_cast<uint32_t>(CacheAction::warm); }
+template <>
+constexpr uint32_t last_enumerator<Priority>() { return static_cast<uint32_t>(Priority::batch); }
 template <>
 constexpr uint32_t last_enumerator<ModelsAction>() { return static_cast<uint32_t>(ModelsAction::remove); }
 
@@ -195,9 +201,9 @@ class Decoder {
       value = static_cast<T>(number);
     } else if constexpr (std::is_enum_v<T>) {
       uint64_t number = reader_.read_uint(std::numeric_limits<uint64_t>::max());
-      if (number < 1 || number > last_enumerator<T>())
-        throw MalformedBody("unknown value " + std::to_string(number) + ", known are 1 to " +
-                            std::to_string(last_enumerator<T>()));
+      if (number < kFirstEnumerator<T> || number > last_enumerator<T>())
+        throw MalformedBody("unknown value " + std::to_string(number) + ", known are " +
+                            std::to_string(kFirstEnumerator<T>) + " to " + std::to_string(last_enumerator<T>()));
       value = static_cast<T>(number);
     } else if constexpr (std::is_unsigned_v<T>) {
       value = static_cast<T>(reader_.read_uint(std::numeric_limits<T>::max()));

@@ -48,6 +48,7 @@ enum {
   ELLM_E_INTERNAL = 11,
   ELLM_E_CANCELLED = 12,
   ELLM_E_NOT_ADMIN = 13,          // it is for administrators
+  ELLM_E_DEADLINE = 14,           // of a score; a completion ends with ELLM_FINISH_DEADLINE
   // The connection's.
   ELLM_E_ABSENT = 100,            // no daemon came within the wait
   ELLM_E_DENIED = 101,
@@ -57,6 +58,7 @@ enum {
   // The library's.
   ELLM_E_ARGUMENT = 200,          // a null handle, an unknown option, an index past the end
   ELLM_E_MEMORY = 201,
+  ELLM_E_FILE = 202,              // a file that is to be handed over cannot be opened
   // No failures; no message is set.
   ELLM_END = -1,                  // the stream has ended
   ELLM_TIMEOUT = -2               // nothing came in time
@@ -112,8 +114,12 @@ enum {                            // ellm_request_set_integer
   ELLM_MAX_TOKENS = 2,            // 0: as many as the context leaves
   ELLM_TOP_K = 3,
   ELLM_LOGPROBS = 4,              // log-probabilities of the tokens, and of that many alternatives of each
-  ELLM_IGNORE_EOS = 5
+  ELLM_IGNORE_EOS = 5,
+  ELLM_SAMPLES = 6,               // answers to the one prompt, which is computed once; 1
+  ELLM_DEADLINE_MS = 7,           // from the request's arrival: it ends with what there is then; 0: none
+  ELLM_PRIORITY = 8               // ELLM_INTERACTIVE, ELLM_BATCH
 };
+enum { ELLM_INTERACTIVE = 0, ELLM_BATCH = 1 };
 
 // A request may be sent any number of times, and changed in between.
 ELLM_API int ellm_request_new(ellm_request **request);
@@ -141,18 +147,20 @@ typedef struct {
   const uint32_t *tokens;
   size_t token_count;
   const float *logprobs;          // one per token with ELLM_LOGPROBS, else NULL
+  uint32_t sample;                // with ELLM_SAMPLES: whose piece it is
 } ellm_event;
 
 // Called in the caller's thread. Not 0: the request is cancelled, and the answer is what there is.
 typedef int (*ellm_on_event)(const ellm_event *event, void *user);
 
-// Continues the prompt or the tokens; answers the messages. `on_event` may be NULL; `answer` may be NULL.
+// Continues the prompt or the tokens; answers the messages. `on_event` may be NULL; `answer` may be NULL. Sent again where
+// the daemon cannot have begun it.
 ELLM_API int ellm_generate(ellm_client *client, const ellm_request *request, ellm_on_event on_event, void *user,
                            ellm_reply **answer);
 ELLM_API int ellm_chat(ellm_client *client, const ellm_request *request, ellm_on_event on_event, void *user,
                        ellm_reply **answer);
 
-// The same, asked for piece by piece.
+// The same, asked for piece by piece; never sent again by itself.
 typedef struct ellm_stream ellm_stream;
 ELLM_API int ellm_generate_start(ellm_client *client, const ellm_request *request, ellm_stream **stream);
 ELLM_API int ellm_chat_start(ellm_client *client, const ellm_request *request, ellm_stream **stream);
@@ -176,6 +184,9 @@ ELLM_API int ellm_tokenize(ellm_client *client, const char *model, const char *t
 // The reply has the text. `special`: print special tokens too.
 ELLM_API int ellm_detokenize(ellm_client *client, const char *model, const uint32_t *tokens, size_t count, int special,
                              ellm_reply **reply);
+// Prints the model's chat template over a JSON object of variables, such as {"messages": [...]}. The reply has the text.
+ELLM_API int ellm_render_template(ellm_client *client, const char *model, const char *variables, size_t length,
+                                  ellm_reply **reply);
 // Log-probabilities of the request's prompt or tokens: the reply has tokens, log_probs of all but the first, and with
 // `top` the best at each position.
 ELLM_API int ellm_score(ellm_client *client, const ellm_request *request, uint32_t top, ellm_reply **reply);
@@ -183,6 +194,13 @@ ELLM_API int ellm_score(ellm_client *client, const ellm_request *request, uint32
 ELLM_API int ellm_models_list(ellm_client *client, ellm_reply **reply);
 ELLM_API int ellm_models_load(ellm_client *client, const char *name, ellm_reply **reply);
 ELLM_API int ellm_models_unload(ellm_client *client, const char *name, ellm_reply **reply);
+enum { ELLM_ADD_LOAD = 1, ELLM_ADD_INSTALL = 2, ELLM_ADD_REPLACE = 3 };   // replace: install over one that is there
+// Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them: to be
+// loaded under `name`, or to be copied into its models directory. The reply has the model.
+ELLM_API int ellm_models_add(ellm_client *client, const char *name, const char *const *paths, size_t count, int adding,
+                             ellm_reply **reply);
+// From the models directory; one that is not loaded.
+ELLM_API int ellm_models_remove(ellm_client *client, const char *name);
 // The reply has a status, and the loaded models.
 ELLM_API int ellm_status(ellm_client *client, ellm_reply **reply);
 
@@ -227,6 +245,9 @@ ELLM_API const uint32_t *ellm_reply_tokens(const ellm_reply *reply, size_t *coun
 ELLM_API const char *ellm_reply_piece(const ellm_reply *reply, size_t index, size_t *length);
 ELLM_API const float *ellm_reply_log_probs(const ellm_reply *reply, size_t *count);
 ELLM_API const ellm_token_logprob *ellm_reply_top(const ellm_reply *reply, size_t position, size_t *count);
+// A completion's samples: 0 is the reply itself, the others belong to it. The prompt is counted with sample 0 alone.
+ELLM_API size_t ellm_reply_sample_count(const ellm_reply *reply);
+ELLM_API const ellm_reply *ellm_reply_sample(const ellm_reply *reply, size_t index);
 ELLM_API const char *ellm_reply_warning(const ellm_reply *reply, size_t index);
 ELLM_API size_t ellm_reply_model_count(const ellm_reply *reply);
 ELLM_API int ellm_reply_model(const ellm_reply *reply, size_t index, ellm_model_info *info);

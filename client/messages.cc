@@ -18,6 +18,7 @@ const char* name_of(ErrorCode code) {
     case ErrorCode::internal: return "internal";
     case ErrorCode::cancelled: return "cancelled";
     case ErrorCode::denied: return "denied";
+    case ErrorCode::deadline: return "deadline";
   }
   return "unknown";
 }
@@ -28,6 +29,14 @@ const char* name_of(FinishReason reason) {
     case FinishReason::length: return "length";
     case FinishReason::cancelled: return "cancelled";
     case FinishReason::deadline: return "deadline";
+  }
+  return "unknown";
+}
+
+const char* name_of(Priority priority) {
+  switch (priority) {
+    case Priority::interactive: return "interactive";
+    case Priority::batch: return "batch";
   }
   return "unknown";
 }

@@ -115,6 +115,9 @@ struct RequestInfo {
   ELLM_FIELDS(request, uid, pid, model, kind, state, prompt_tokens, done_tokens, completion_tokens, age_ms)
 };
 
+/// Interactive requests go before batch requests, which keep a share of their own.
+enum class Priority : uint32_t { interactive, batch };
+
 enum class ErrorCode : uint32_t {
   bad_request = 1,      // the request makes no sense: a wrong type, an unknown enumerator, an impossible value
   unknown_message,      // a tag that this side does not know
@@ -129,6 +132,7 @@ enum class ErrorCode : uint32_t {
   internal,
   cancelled,            // a request other than a completion was cancelled; a completion ends in done
   denied,               // it is for administrators; only said to a client that names the feature kFeatureDenied
+  deadline,             // a score's time is up; a completion ends in done
 };
 enum class FinishReason : uint32_t { stop = 1, length, cancelled, deadline };
 /// warm: computes a prompt's keys and values and generates nothing.
@@ -139,10 +143,13 @@ enum class ModelsAction : uint32_t { list = 1, load, unload, remove };   // remo
 inline constexpr const char* kFeatureManage = "manage";   // of the daemon: ModelsAction::remove, AddModel
 inline constexpr const char* kFeatureDenied = "denied";   // of the client: it knows ErrorCode::denied
 inline constexpr const char* kFeatureCache = "cache";     // of the daemon: Cache, `namespace`
+inline constexpr const char* kFeatureSamples = "samples"; // of the daemon: `n`
+inline constexpr const char* kFeatureDeadline = "deadline";   // of the daemon: `deadline_ms`, `priority`
 inline constexpr size_t kMaxModelFiles = 128;             // of one AddModel
 
 const char* name_of(ErrorCode code);
 const char* name_of(FinishReason reason);
+const char* name_of(Priority priority);
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
@@ -154,23 +161,29 @@ struct Hello {
 };
 
 /// Plain completion: no chat template. Text, or `tokens` taken as they are (nothing is added).
+/// `deadline_ms`: counted from the request's arrival; it then ends with what there is. 0: none.
+/// `n`: samples of the one prompt, which is computed once. Sample i is the same whatever n is; sample 0 that of n = 1.
 struct Generate {
   uint32_t id = 0;
   std::string model, prompt;                                // model empty: the default one
   std::vector<uint32_t> tokens;
   bool use_tokens = false;
   Sampling sampling;
-  ELLM_MESSAGE("generate", 2, id, model, prompt, tokens, use_tokens, sampling)
+  Priority priority = Priority::interactive;
+  uint32_t deadline_ms = 0, n = 1;
+  ELLM_MESSAGE("generate", 2, id, model, prompt, tokens, use_tokens, sampling, priority, deadline_ms, n)
 };
 
-/// `tools` and `variables` are JSON text (an array, an object) or empty.
+/// `tools` and `variables` are JSON text (an array, an object) or empty. What follows them is as in Generate.
 struct Chat {
   uint32_t id = 0;
   std::string model;
   std::vector<ChatMessage> messages;
   std::string tools, variables;
   Sampling sampling;
-  ELLM_MESSAGE("chat", 3, id, model, messages, tools, variables, sampling)
+  Priority priority = Priority::interactive;
+  uint32_t deadline_ms = 0, n = 1;
+  ELLM_MESSAGE("chat", 3, id, model, messages, tools, variables, sampling, priority, deadline_ms, n)
 };
 
 struct Tokenize {
@@ -202,7 +215,9 @@ struct Score {
   std::vector<uint32_t> tokens;
   bool use_tokens = false;
   uint32_t top = 0;                                         // the K best at every position
-  ELLM_MESSAGE("score", 7, id, model, text, tokens, use_tokens, top)
+  Priority priority = Priority::interactive;
+  uint32_t deadline_ms = 0;
+  ELLM_MESSAGE("score", 7, id, model, text, tokens, use_tokens, top, priority, deadline_ms)
 };
 
 struct Cancel {
@@ -265,9 +280,11 @@ struct Token {
   std::string text;                                         // whole characters; may be empty
   std::vector<uint32_t> tokens;
   std::vector<TokenLogprob> logprobs;
-  ELLM_MESSAGE("token", 32, id, text, tokens, logprobs)
+  uint32_t sample = 0;
+  ELLM_MESSAGE("token", 32, id, text, tokens, logprobs, sample)
 };
 
+/// The end of a sample. `usage` adds up over a request's samples: the prompt is counted with sample 0.
 struct Done {
   uint32_t id = 0;
   FinishReason finish_reason = FinishReason::stop;
@@ -275,7 +292,9 @@ struct Done {
   uint64_t seed = 0;
   Usage usage;
   Timings timings;
-  ELLM_MESSAGE("done", 33, id, finish_reason, model, seed, usage, timings)
+  uint32_t sample = 0;
+  uint32_t remaining = 0;                                   // samples that have not ended; 0: the request has
+  ELLM_MESSAGE("done", 33, id, finish_reason, model, seed, usage, timings, sample, remaining)
 };
 
 struct Error {
@@ -330,7 +349,8 @@ struct StatusReply {
 struct ModelsReply {
   uint32_t id = 0;
   std::vector<ModelInfo> models;
-  ELLM_MESSAGE("models_reply", 39, id, models)
+  std::vector<std::string> warnings;                        // what could not be read
+  ELLM_MESSAGE("models_reply", 39, id, models, warnings)
 };
 
 struct Ok {                                                 // to Cancel

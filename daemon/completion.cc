@@ -105,6 +105,15 @@ client::Message warm_reply(uint32_t id, FinishReason reason, const serve::Reques
   return reply;
 }
 
+/// What the engine has taken of a request; cancelled where the rest of it cannot follow, or nobody would know the ids.
+struct Submissions {
+  serve::Engine& engine;
+  std::vector<serve::RequestId> ids = {};
+  ~Submissions() {
+    for (const serve::RequestId id : ids) engine.cancel(id);
+  }
+};
+
 double ms_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
@@ -117,9 +126,15 @@ Completion::Completion(Services& services, const Peer& peer, std::weak_ptr<Conve
       peer_(peer),
       conversation_(std::move(conversation)),
       request_(std::move(request)),
-      stops_(request_.sampling.stop) {}
+      samples_(request_.samples, Sample{AnswerText(request_.sampling.stop)}),
+      unfinished_(request_.samples) {}
 
 void Completion::start() {
+  if (request_.deadline_ms != 0) {
+    deadline_ = services_.loop.timer(request_.deadline_ms, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->end_early(serve::Finish::deadline);
+    });
+  }
   services_.registry.resolve(request_.model, [self = shared_from_this()](const Registry::Resolved& resolved) {
     if (self->ended_) return;
     if (const auto* failure = std::get_if<Failure>(&resolved)) return self->fail(*failure);
@@ -130,9 +145,15 @@ void Completion::start() {
 
 void Completion::cancel() {
   if (ended_) return;
+  if (running_) return cancel_engine();  // it answers; submitted() passes the cancel on
+  end_early(serve::Finish::cancelled);
+}
+
+/// Before the engine has it.
+void Completion::end_early(serve::Finish how) {
+  if (ended_ || running_) return;
   cancel_engine();
-  if (engine_id_ || running_) return;  // it answers; submitted() passes the cancel on
-  finish(serve::Finish::cancelled, {});
+  for (uint32_t sample = 0; sample < samples_.size(); ++sample) finish({sample, how, {}});
 }
 
 // ---- preparation pool -----------------------------------------------------------------------------------------------
@@ -157,20 +178,38 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   if (auto fault = fault_of(sampling, loaded->model->config().vocabulary))
     return Failure{ErrorCode::bad_request, *fault};
   Prompt prompt = request_.prompt(*loaded);
-  std::vector<uint32_t> tokens = std::move(prompt.tokens);
-  if (auto failure = bad_token(tokens, *loaded)) return failure;
-  const auto prompt_tokens = static_cast<uint32_t>(tokens.size());
+  if (auto failure = bad_token(prompt.tokens, *loaded)) return failure;
+  const auto& tokens = prompt.tokens;
   if (request_.score) score_tokens_ = tokens;
   const bool at_start = !request_.continues_text &&
                         (tokens.empty() || (tokens.size() == 1 && tokens[0] == loaded->model->tokenizer()->bos()));
-  decoder_.emplace(loaded->model->tokenizer(), at_start);
+  for (Sample& sample : samples_) sample.text.begin(loaded->model->tokenizer(), at_start);
   model_name_ = loaded->name;
   submitted_at_ = std::chrono::steady_clock::now();
 
+  const size_t prompt_tokens = tokens.size();
+  const serve::EngineRequest request = engine_request(*loaded, std::move(prompt));
+  Submissions submissions{services_.engine};
+  submissions.ids.reserve(samples_.size());
+  for (uint32_t i = 0; i < samples_.size(); ++i) {
+    serve::EngineRequest one = request;
+    one.sampling.sample_index = i;
+    one.events = events(i);
+    const auto [refusal, id] = services_.engine.submit(std::move(one));
+    if (refusal != serve::Refusal::none) return failure_of(refusal, prompt_tokens, *loaded, request_.score);
+    submissions.ids.push_back(id);
+  }
+  services_.loop.post([self = shared_from_this(), ids = submissions.ids] { self->submitted(ids); });
+  submissions.ids.clear();
+  return std::nullopt;
+}
+
+serve::EngineRequest Completion::engine_request(const LoadedModel& loaded, Prompt prompt) const {
+  const client::Sampling& sampling = request_.sampling;
   serve::EngineRequest request;
-  request.model = loaded->name;
-  request.expected = loaded->model;
-  request.tokens = std::move(tokens);
+  request.model = loaded.name;
+  request.expected = loaded.model;
+  request.tokens = std::move(prompt.tokens);
   request.retokenised_until = prompt.retokenised_until;
   request.sampling = params_of(sampling);
   request.want_logprobs = sampling.want_logprobs;
@@ -181,19 +220,12 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
   request.pin = request_.pin;
   request.name_space = request_.name_space;
   request.usable_namespaces = services_.namespaces.of(peer_);
+  request.priority = request_.priority;
+  if (request_.deadline_ms != 0) request.deadline = received_ + std::chrono::milliseconds(request_.deadline_ms);
   request.uid = peer_.uid;
   request.pid = peer_.pid;
   request.kind = request_.kind;
-  request.events = events();
-  const auto [refusal, id] = services_.engine.submit(std::move(request));
-  if (refusal != serve::Refusal::none) return failure_of(refusal, prompt_tokens, *loaded, request_.score);
-  try {
-    services_.loop.post([self = shared_from_this(), id = id] { self->submitted(id); });
-  } catch (...) {
-    services_.engine.cancel(id);  // nobody will know its number
-    throw;
-  }
-  return std::nullopt;
+  return request;
 }
 
 // ---- engine thread --------------------------------------------------------------------------------------------------
@@ -214,17 +246,17 @@ void Completion::leave(F&& change) {
   posted_ = true;
 }
 
-serve::RequestEvents Completion::events() {
+serve::RequestEvents Completion::events(uint32_t sample) {
   const auto self = shared_from_this();
   serve::RequestEvents events;
-  events.on_token = [self](const model::Sampled& sampled) {
-    self->leave([&](Inbox& inbox) { inbox.tokens.push_back(sampled); });
+  events.on_token = [self, sample](const model::Sampled& sampled) {
+    self->leave([&](Inbox& inbox) { inbox.tokens.push_back({sample, sampled}); });
   };
   events.on_score = [self](uint32_t first, const std::vector<float>& log_probs, const auto& top) {
     self->leave([&](Inbox& inbox) { inbox.scored.push_back({first, log_probs, top}); });
   };
-  events.on_done = [self](serve::Finish finish, const serve::RequestStats& stats) {
-    self->leave([&](Inbox& inbox) { inbox.done.emplace(finish, stats); });
+  events.on_done = [self, sample](serve::Finish finish, const serve::RequestStats& stats) {
+    self->leave([&](Inbox& inbox) { inbox.ends.push_back({sample, finish, stats}); });
   };
   events.on_failed = [self](const std::string& why) { self->leave([&](Inbox& inbox) { inbox.failed = why; }); };
   return events;
@@ -232,20 +264,22 @@ serve::RequestEvents Completion::events() {
 
 // ---- I/O thread -----------------------------------------------------------------------------------------------------
 
-void Completion::submitted(serve::RequestId id) {
-  engine_id_ = id;
+void Completion::submitted(const std::vector<serve::RequestId>& ids) {
   running_ = true;
-  if (stopped_) {
-    services_.engine.finish_early(id);
-  } else if (cancelled_) {
-    services_.engine.cancel(id);
+  deadline_.reset();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    samples_[i].engine_id = ids[i];
+    if (samples_[i].text.stopped()) services_.engine.finish_early(ids[i]);
   }
+  if (cancelled_) cancel_engine();
 }
 
-/// Nobody wants the rest, now or as soon as the engine's number is known.
+/// Nobody wants the rest, now or as soon as the engine's numbers are known.
 void Completion::cancel_engine() {
   cancelled_ = true;
-  if (engine_id_) services_.engine.cancel(*engine_id_);
+  for (const Sample& sample : samples_) {
+    if (sample.engine_id) services_.engine.cancel(*sample.engine_id);
+  }
 }
 
 void Completion::collect() {
@@ -259,35 +293,35 @@ void Completion::collect() {
   running_ = true;
   if (!inbox.tokens.empty()) take_tokens(std::move(inbox.tokens));
   for (Scored& scored : inbox.scored) take_scores(std::move(scored));
-  if (inbox.failed) return fail({ErrorCode::internal, *inbox.failed});
-  if (inbox.done) finish(inbox.done->first, inbox.done->second);
+  if (inbox.failed) {
+    fail({ErrorCode::internal, *inbox.failed});
+    return cancel_engine();  // the other samples
+  }
+  for (const End& end : inbox.ends) finish(end);
 }
 
-/// Adds what may be shown of `text`. False: a stop string is complete.
-bool Completion::take_text(const std::string& text, std::string& out) {
-  if (request_.sampling.stop.empty()) {
-    out += text;
-    return true;
+/// An event for each sample that has tokens.
+void Completion::take_tokens(std::vector<Drawn> tokens) {
+  std::stable_sort(tokens.begin(), tokens.end(), [](const Drawn& a, const Drawn& b) { return a.sample < b.sample; });
+  for (auto next = tokens.begin(); next != tokens.end();) {
+    const uint32_t sample = next->sample;
+    client::Token event;
+    event.id = request_.id;
+    event.sample = sample;
+    for (; next != tokens.end() && next->sample == sample; ++next) take_token(sample, std::move(next->sampled), event);
+    if (!event.tokens.empty()) send(event);
   }
-  const auto piece = stops_.push(text);
-  out += piece.text;
-  stopped_ = piece.stopped;
-  return !stopped_;
 }
 
-void Completion::take_tokens(std::vector<model::Sampled> tokens) {
-  if (stopped_ || request_.warm) return;  // they were on their way
-  client::Token event;
-  event.id = request_.id;
-  for (model::Sampled& sampled : tokens) {
-    ++completion_tokens_;
-    event.tokens.push_back(sampled.token);
-    if (request_.sampling.want_logprobs)
-      event.logprobs.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
-    if (!take_text(decoder_->push(sampled.token), event.text)) break;
-  }
-  send(event);
-  if (stopped_ && engine_id_) services_.engine.finish_early(*engine_id_);
+void Completion::take_token(uint32_t index, model::Sampled sampled, client::Token& event) {
+  Sample& sample = samples_[index];
+  if (sample.text.stopped() || request_.warm) return;  // it was on its way
+  ++sample.completion_tokens;
+  event.tokens.push_back(sampled.token);
+  if (request_.sampling.want_logprobs)
+    event.logprobs.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+  if (!sample.text.push(sampled.token, event.text) && sample.engine_id)
+    services_.engine.finish_early(*sample.engine_id);
 }
 
 void Completion::take_scores(Scored scored) {
@@ -301,20 +335,27 @@ void Completion::take_scores(Scored scored) {
   send(reply);
 }
 
-client::Message Completion::done_message(FinishReason reason, const serve::RequestStats& stats) const {
+/// The prompt of all samples is sample 0's.
+client::Usage Completion::usage_of(const End& end) const {
   client::Usage usage;
-  usage.prompt_tokens = stats.prompt_tokens;
-  usage.cached_tokens = stats.cached_tokens;
-  usage.completion_tokens = completion_tokens_;
-  usage.recomputed = recomputed_of(stats);
-  if (request_.score) return client::ScoreReply{request_.id, {}, {}, {}, true, usage};
-  if (request_.warm) return warm_reply(request_.id, reason, stats, usage);
+  usage.completion_tokens = samples_[end.sample].completion_tokens;
+  if (end.sample != 0) return usage;
+  usage.prompt_tokens = end.stats.prompt_tokens;
+  usage.cached_tokens = end.stats.cached_tokens;
+  usage.recomputed = recomputed_of(end.stats);
+  return usage;
+}
+
+client::Done Completion::done_message(const End& end) const {
+  const serve::RequestStats& stats = end.stats;
   client::Done done;
   done.id = request_.id;
-  done.finish_reason = reason;
+  done.finish_reason = samples_[end.sample].text.stopped() ? FinishReason::stop : reason_of(end.how);
   done.model = running_ ? model_name_ : request_.model;
   done.seed = request_.sampling.seed;
-  done.usage = usage;
+  done.usage = usage_of(end);
+  done.sample = end.sample;
+  done.remaining = unfinished_;
   // What went before submission counts as waiting.
   const double before = running_ ? ms_between(received_, submitted_at_) : 0;
   done.timings.queue_ms = before + stats.queue_ms;
@@ -330,19 +371,29 @@ client::Message Completion::done_message(FinishReason reason, const serve::Reque
   return done;
 }
 
-void Completion::finish(serve::Finish how, const serve::RequestStats& stats) {
-  if (ended_) return;
-  if (request_.score && how == serve::Finish::cancelled)
+void Completion::finish(const End& end) {
+  Sample& sample = samples_[end.sample];
+  if (ended_ || sample.ended) return;
+  if (request_.score && end.how == serve::Finish::cancelled)
     return fail({ErrorCode::cancelled, "the request was cancelled"});
-  if (!request_.score && !stopped_ && running_) {
+  if (request_.score && end.how == serve::Finish::deadline)
+    return fail({ErrorCode::deadline,
+                 "the request's deadline of " + std::to_string(request_.deadline_ms) + " ms has passed"});
+  sample.ended = true;
+  --unfinished_;
+  if (!request_.score && !sample.text.stopped() && running_) {
     client::Token rest;
     rest.id = request_.id;
-    if (take_text(decoder_->finish(), rest.text)) rest.text += stops_.finish();
+    rest.sample = end.sample;
+    rest.text = sample.text.finish();
     if (!rest.text.empty()) send(rest);
   }
-  if (running_)
-    services_.metrics.request_ended(model_name_, request_.kind, stopped_ ? FinishReason::stop : reason_of(how), stats);
-  last(done_message(stopped_ ? FinishReason::stop : reason_of(how), stats));
+  const client::Done done = done_message(end);
+  if (running_) services_.metrics.request_ended(model_name_, request_.kind, done.finish_reason, end.stats);
+  if (request_.score) return last(client::ScoreReply{request_.id, {}, {}, {}, true, usage_of(end)});
+  if (request_.warm) return last(warm_reply(request_.id, done.finish_reason, end.stats, done.usage));
+  if (unfinished_ != 0) return send(done);
+  last(done);
 }
 
 void Completion::fail(const Failure& failure) {
@@ -356,6 +407,7 @@ void Completion::send(const client::Message& message) {
 
 void Completion::last(const client::Message& message) {
   ended_ = true;
+  deadline_.reset();
   // The message, and what it is charged for, goes before the answer does; but the pool may have a cancelled one yet.
   if (running_ || !cancelled_) request_.prompt = nullptr;
   if (const auto conversation = conversation_.lock()) conversation->finish(request_.id, message);

@@ -1,5 +1,6 @@
 // One generate, chat or score: prompt → ids (preparation pool) → engine → text without stop strings → events. Lives on
-// the I/O thread; the engine's callbacks leave what they have in an inbox and post once for many.
+// the I/O thread; the engine's callbacks leave what they have in an inbox and post once for many. The samples of a
+// request are sequences of their own, to which the prompt cache gives one computed prompt.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -10,8 +11,8 @@
 
 #include "client/messages.h"
 #include "daemon/chat_prompt.h"
+#include "daemon/answer_text.h"
 #include "daemon/conversation.h"
-#include "daemon/stop_strings.h"
 
 namespace ellm::daemon {
 
@@ -24,13 +25,16 @@ struct CompletionRequest {
   bool warm = false, pin = false;  // the prompt is computed, and pinned; no token is told
   std::optional<uint64_t> name_space = {};  // absent: the peer's own
   uint32_t score_top = 0;
+  serve::Priority priority = serve::Priority::interactive;
+  uint32_t deadline_ms = 0;  // from now; 0: none
+  uint32_t samples = 1;
   PreparePool::Weight weight = PreparePool::Weight::light;
   /// In the pool; throws PromptError.
   std::function<Prompt(const LoadedModel&)> prompt;
 };
 
 //   resolving ──model──► preparing ──ids──► submitted ──► … tokens … ──► ended
-//       └── cancel ─────────┴── answers at once     └── cancel: the engine answers
+//       └── cancel, deadline ┴── answers at once     └── cancel, deadline: the engine answers
 class Completion : public Job, public std::enable_shared_from_this<Completion> {
  public:
   Completion(Services& services, const Peer& peer, std::weak_ptr<Conversation> conversation, CompletionRequest request);
@@ -43,35 +47,54 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
     std::vector<float> log_probs;
     std::vector<std::vector<std::pair<uint32_t, float>>> top;
   };
+  struct Drawn {
+    uint32_t sample;
+    model::Sampled sampled;
+  };
+  struct End {
+    uint32_t sample;
+    serve::Finish how;
+    serve::RequestStats stats;
+  };
   struct Inbox {
-    std::vector<model::Sampled> tokens;
+    std::vector<Drawn> tokens;
     std::vector<Scored> scored;
-    std::optional<std::pair<serve::Finish, serve::RequestStats>> done;
+    std::vector<End> ends;
     std::optional<std::string> failed;
+  };
+  struct Sample {
+    AnswerText text;
+    uint32_t completion_tokens = 0;
+    std::optional<serve::RequestId> engine_id = std::nullopt;
+    bool ended = false;
   };
 
   void prepare(const std::shared_ptr<const LoadedModel>& loaded);                   // pool
   std::optional<Failure> submit(const std::shared_ptr<const LoadedModel>& loaded);  // pool
-  serve::RequestEvents events();
+  serve::EngineRequest engine_request(const LoadedModel& loaded, Prompt prompt) const;
+  serve::RequestEvents events(uint32_t sample);
   template <class F>
   void leave(F&& change);  // engine thread
-  void submitted(serve::RequestId id);
+  void submitted(const std::vector<serve::RequestId>& ids);
   void cancel_engine();
+  void end_early(serve::Finish how);
   void collect();
-  void take_tokens(std::vector<model::Sampled> tokens);
-  bool take_text(const std::string& text, std::string& out);
+  void take_tokens(std::vector<Drawn> tokens);
+  void take_token(uint32_t sample, model::Sampled sampled, client::Token& event);
   void take_scores(Scored scored);
-  void finish(serve::Finish finish, const serve::RequestStats& stats);
+  void finish(const End& end);
   void fail(const Failure& failure);
   void send(const client::Message& message);
   void last(const client::Message& message);
-  client::Message done_message(client::FinishReason reason, const serve::RequestStats& stats) const;
+  client::Usage usage_of(const End& end) const;
+  client::Done done_message(const End& end) const;
 
   Services& services_;
   const Peer peer_;
   std::weak_ptr<Conversation> conversation_;
   CompletionRequest request_;
   const std::chrono::steady_clock::time_point received_ = std::chrono::steady_clock::now();
+  std::shared_ptr<void> deadline_;  // until the engine minds it
 
   std::atomic<bool> cancelled_{false};  // read by the pool
   // Written in the pool before submission; the I/O thread may read them once `running_`, which the engine's or the
@@ -79,17 +102,15 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
   std::vector<uint32_t> score_tokens_;
   std::chrono::steady_clock::time_point submitted_at_;
   std::string model_name_;
-  std::optional<format::StreamDecoder> decoder_;
 
   std::mutex inbox_mutex_;
   Inbox inbox_;
   bool posted_ = false;
 
   // I/O thread.
-  std::optional<serve::RequestId> engine_id_;
-  bool running_ = false, stopped_ = false, ended_ = false;
-  StopFinder stops_;
-  uint32_t completion_tokens_ = 0;
+  std::vector<Sample> samples_;
+  uint32_t unfinished_;
+  bool running_ = false, ended_ = false;
 };
 
 }  // namespace ellm::daemon

@@ -1,6 +1,7 @@
 // The daemon's configuration, declared once: Config::visit lists every key with its member, what it may be and its
 // documentation; the TOML reader, the command line, --print-config and the checks are visitors. Read once at the start.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <stdexcept>
@@ -59,9 +60,12 @@ struct Config {
     uint32_t unread_seconds = 10;
     uint32_t connections = 1024, connections_per_user = 256;
     uint32_t requests_per_connection = 128, requests_per_user = 512, descriptors_per_user = 256;
-    uint32_t running = 64, queued = 1024;
+    uint32_t samples = 64, running = 64, queued = 1024;
     uint64_t queued_tokens = 16u << 20;
     uint32_t step_tokens = 512, step_ms = 250;
+
+    /// Of one request: each counts as a request of its user.
+    uint32_t most_samples() const { return std::min(samples, requests_per_user); }
   } limits;
   std::map<std::string, std::string> namespaces;
 
@@ -132,6 +136,8 @@ struct Config {
     v("limits.requests_per_user", self.limits.requests_per_user, Rule{1, 1u << 20}, "Unfinished requests of one user.");
     v("limits.descriptors_per_user", self.limits.descriptors_per_user, Rule{1, 1u << 16},
       "Open files that one administrator may have handed over.");
+    v("limits.samples", self.limits.samples, Rule{1, 4096},
+      "Samples of one request (`ellm run -n`); each counts in `requests_per_user`.");
     v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
     v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
     v("limits.queued_tokens", self.limits.queued_tokens, Rule{1}, "Tokens of all prompts that wait.");

@@ -187,8 +187,8 @@ void Conversation::error(uint32_t id, ErrorCode code, const std::string& message
 
 // ---- requests in general --------------------------------------------------------------------------------------------
 
-/// Limits and sense of a new request, and what it is charged for; says why it is refused.
-std::optional<Conversation::Charges> Conversation::admit(uint32_t id) {
+/// Limits and sense of a new request, and what it is charged for (as that many requests); says why it is refused.
+std::optional<Conversation::Charges> Conversation::admit(uint32_t id, uint32_t requests) {
   const auto& limits = services_.config.limits;
   if (id == 0) {
     refuse(ErrorCode::bad_request, "id is 0; a request's id is 1 or more");
@@ -202,7 +202,8 @@ std::optional<Conversation::Charges> Conversation::admit(uint32_t id) {
           "this connection has " + std::to_string(in_flight_.size()) + " unfinished requests, the limit", kBusyRetryMs);
   } else if (!arriving_) {
     error(id, ErrorCode::busy, "this user's unfinished requests hold too many bytes", kBusyRetryMs);
-  } else if (Charge request = Charge::take(holdings_, &Holdings::requests, 1, limits.requests_per_user); !request) {
+  } else if (Charge request = Charge::take(holdings_, &Holdings::requests, requests, limits.requests_per_user);
+             !request) {
     error(id, ErrorCode::busy, "this user has too many unfinished requests", kBusyRetryMs);
   } else {
     return Charges{std::move(request), std::move(arriving_)};
@@ -217,15 +218,27 @@ void Conversation::add(uint32_t id, std::shared_ptr<Job> job) {
 
 template <class Request>
 void Conversation::complete(Request&& r, const char* kind) {
-  auto charges = admit(r.id);
+  uint32_t samples = 1;
+  if constexpr (requires { r.n; }) {
+    samples = std::clamp(r.n, 1u, services_.config.limits.most_samples());
+  }
+  auto charges = admit(r.id, samples);
   if (!charges) return;
   if constexpr (requires { r.sampling; }) {
     if (auto fault = size_fault(r.sampling)) return error(r.id, ErrorCode::bad_request, *fault);
+    if (r.n != samples) {
+      return error(r.id, ErrorCode::bad_request,
+                   "n is " + std::to_string(r.n) + "; allowed is 1 to " +
+                       std::to_string(services_.config.limits.most_samples()) + " (limits.samples)");
+    }
   }
   CompletionRequest request;
   request.id = r.id;
   request.model = r.model;
   request.kind = kind;
+  request.priority = r.priority == client::Priority::batch ? serve::Priority::batch : serve::Priority::interactive;
+  request.deadline_ms = r.deadline_ms;
+  request.samples = samples;
   if constexpr (requires { r.sampling; }) {
     request.sampling = std::move(r.sampling);
     request.continues_text = std::is_same_v<Request, client::Chat>;
@@ -285,7 +298,9 @@ void Conversation::on(client::Hello&& hello) {
   greeted_ = true;
   const auto& features = hello.features;
   knows_denied_ = std::find(features.begin(), features.end(), client::kFeatureDenied) != features.end();
-  send(client::Hello{client::kProtocolVersion, "ellmd " ELLM_VERSION, {client::kFeatureManage, client::kFeatureCache}});
+  send(client::Hello{client::kProtocolVersion,
+                     "ellmd " ELLM_VERSION,
+                     {client::kFeatureManage, client::kFeatureCache, client::kFeatureSamples, client::kFeatureDeadline}});
 }
 
 void Conversation::on(client::Generate&& request) { complete(std::move(request), "generate"); }
@@ -375,11 +390,13 @@ void Conversation::on(client::Models&& request) {
   const auto self = shared_from_this();
   const auto paid = std::make_shared<Charges>(std::move(*charges));
   const auto answer = [self, id, paid](std::vector<client::ModelInfo> infos) {
-    self->finish(id, client::ModelsReply{id, std::move(infos)});
+    self->finish(id, client::ModelsReply{id, std::move(infos), {}});
   };
   switch (request.action) {
     case client::ModelsAction::list:
-      return services_.registry.list(answer);
+      return services_.registry.list([self, id, paid](std::vector<client::ModelInfo> infos) {
+        self->finish(id, client::ModelsReply{id, std::move(infos), self->services_.registry.unreadable()});
+      });
     case client::ModelsAction::load:
       return services_.registry.load(request.name, [self, id, answer](const Registry::Resolved& model) {
         if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
@@ -441,7 +458,7 @@ void Conversation::on(client::AddModel&& request) {
   const auto paid = std::make_shared<Charges>(std::move(*charges));
   const auto answer = [self, id, paid](const std::variant<client::ModelInfo, Failure>& outcome) {
     if (const auto* failure = std::get_if<Failure>(&outcome)) return self->finish(id, to_error(id, *failure));
-    self->finish(id, client::ModelsReply{id, {std::get<client::ModelInfo>(outcome)}});
+    self->finish(id, client::ModelsReply{id, {std::get<client::ModelInfo>(outcome)}, {}});
   };
   if (!request.install) return services_.registry.load_files(request.name, std::move(files), answer);
   services_.registry.install(

@@ -86,7 +86,7 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   void warm(client::Cache&& request, Charges charges, uint64_t name_space);
   std::string fault_of(const client::AddModel& request) const;
   void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
-  std::optional<Charges> admit(uint32_t id);
+  std::optional<Charges> admit(uint32_t id, uint32_t requests = 1);
   void add(uint32_t id, std::shared_ptr<Job> job);
   template <class Request>
   void complete(Request&& request, const char* kind);

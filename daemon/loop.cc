@@ -62,6 +62,14 @@ void Loop::after(uint32_t milliseconds, std::function<void()> f) {
   });
 }
 
+std::shared_ptr<void> Loop::timer(uint32_t milliseconds, std::function<void()> f) {
+  auto timer = std::make_shared<asio::steady_timer>(impl_->context, std::chrono::milliseconds(milliseconds));
+  timer->async_wait([f = std::move(f)](error_code error) {
+    if (!error) f();
+  });
+  return timer;
+}
+
 void Loop::on_signals(std::initializer_list<int> signals, std::function<void(int)> f) {
   for (int signal : signals) impl_->signals.add(signal);
   impl_->await_signal(std::make_shared<std::function<void(int)>>(std::move(f)));

@@ -21,6 +21,8 @@ class Loop {
   void every(uint32_t milliseconds, std::function<void()> f);
   /// I/O thread: runs `f` once.
   void after(uint32_t milliseconds, std::function<void()> f);
+  /// I/O thread: the same, unless the handle is dropped before.
+  std::shared_ptr<void> timer(uint32_t milliseconds, std::function<void()> f);
   /// Called for each arrival of one of the signals.
   void on_signals(std::initializer_list<int> signals, std::function<void(int)> f);
 

@@ -72,12 +72,22 @@ int ellm_detokenize(ellm_client* client, const char* model, const uint32_t* toke
   });
 }
 
+int ellm_render_template(ellm_client* client, const char* model, const char* variables, size_t length,
+                         ellm_reply** out) {
+  return ask(client, out, [&](Client& c) {
+    ellm_reply reply;
+    reply.text = c.render_template({0, c_abi::name_of(model), text_of(variables, length)});
+    return reply;
+  });
+}
+
 int ellm_score(ellm_client* client, const ellm_request* request, uint32_t top, ellm_reply** out) {
   return ask(client, out, [&](Client& c) {
     require(request != nullptr, "the request is NULL");
     Score text;
     text.model = request->model, text.text = request->prompt;
     text.tokens = request->tokens, text.use_tokens = request->use_tokens, text.top = top;
+    text.priority = request->priority, text.deadline_ms = request->deadline_ms;
     Scores scores = c.score(std::move(text));
     ellm_reply reply;
     reply.tokens = std::move(scores.tokens);
@@ -95,6 +105,31 @@ int ellm_models_load(ellm_client* client, const char* name, ellm_reply** out) {
 }
 int ellm_models_unload(ellm_client* client, const char* name, ellm_reply** out) {
   return models(client, ModelsAction::unload, name, out);
+}
+
+int ellm_models_add(ellm_client* client, const char* name, const char* const* paths, size_t count, int adding,
+                    ellm_reply** out) {
+  return ask(client, out, [&](Client& c) {
+    require(name != nullptr, "the model's name is NULL");
+    require(paths != nullptr || count == 0, "the paths are NULL");
+    require(adding >= ELLM_ADD_LOAD && adding <= ELLM_ADD_REPLACE, "no such way of adding a model");
+    std::vector<std::string> files;
+    for (size_t i = 0; i < count; i++) {
+      require(paths[i] != nullptr, "a path is NULL");
+      files.emplace_back(paths[i]);
+    }
+    ellm_reply reply;
+    reply.models.push_back(c.add_model(name, files, static_cast<Adding>(adding - ELLM_ADD_LOAD)));
+    return reply;
+  });
+}
+
+int ellm_models_remove(ellm_client* client, const char* name) {
+  return guarded([&] {
+    require(client != nullptr, "the client is NULL");
+    require(name != nullptr, "the model's name is NULL");
+    client->client.remove_model(name);
+  });
 }
 
 int ellm_status(ellm_client* client, ellm_reply** out) {

@@ -59,13 +59,13 @@ class Inbox {
 Generate generate_of(const ellm_request& r) {
   Generate out;
   out.model = r.model, out.prompt = r.prompt, out.tokens = r.tokens, out.use_tokens = r.use_tokens;
-  out.sampling = r.sampling;
+  out.sampling = r.sampling, out.priority = r.priority, out.deadline_ms = r.deadline_ms, out.n = r.n;
   return out;
 }
 Chat chat_of(const ellm_request& r) {
   Chat out;
   out.model = r.model, out.messages = r.messages, out.tools = r.tools, out.variables = r.variables;
-  out.sampling = r.sampling;
+  out.sampling = r.sampling, out.priority = r.priority, out.deadline_ms = r.deadline_ms, out.n = r.n;
   return out;
 }
 
@@ -97,6 +97,7 @@ int next(ellm_stream& stream, ellm_event* event, int timeout_ms) {
   ellm_event out{};
   out.text = token.text.c_str(), out.text_length = token.text.size();
   out.tokens = token.tokens.data(), out.token_count = token.tokens.size();
+  out.sample = token.sample;
   out.logprobs = stream.logprobs.empty() ? nullptr : stream.logprobs.data();
   copy_out(out, event);
   return ELLM_OK;
@@ -111,21 +112,35 @@ int start_checked(ellm_client* client, const ellm_request* request, ellm_stream*
   });
 }
 
+/// Hands its pieces to the caller; throws why it failed.
+void pass_on(ellm_stream& stream, ellm_on_event on_event, void* user) {
+  ellm_event event{};
+  event.struct_size = sizeof event;
+  bool stopped = false;
+  while (next(stream, &event, -1) == ELLM_OK) {
+    if (stopped || !on_event || on_event(&event, user) == 0) continue;
+    stopped = true;
+    stream.running.cancel();
+  }
+}
+
 template <class Make>
 int complete(ellm_client* client, const ellm_request* request, ellm_on_event on_event, void* user, ellm_reply** answer,
              Make&& make) {
+  constexpr int kAttempts = 3;   // as the blocking calls of Client
   return guarded([&] {
     require(client != nullptr && request != nullptr, "the client or the request is NULL");
-    ellm_stream stream = start(client->client, make(*request));
-    ellm_event event{};
-    event.struct_size = sizeof event;
-    bool stopped = false;
-    while (next(stream, &event, -1) == ELLM_OK) {
-      if (stopped || !on_event || on_event(&event, user) == 0) continue;
-      stopped = true;
-      stream.running.cancel();
+    for (int attempt = 1;; attempt++) {
+      ellm_stream stream = start(client->client, make(*request));
+      try {
+        pass_on(stream, on_event, user);
+      } catch (...) {
+        if (attempt == kAttempts || !client->client.may_start_again(stream.running)) throw;
+        continue;
+      }
+      if (answer) *answer = new ellm_reply(reply_of(stream.inbox->completion()));
+      return;
     }
-    if (answer) *answer = new ellm_reply(reply_of(stream.inbox->completion()));
   });
 }
 

@@ -1,6 +1,7 @@
 // ellm.h: exceptions become codes; the message is the thread's.
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "client/c_abi/handles.h"
 
@@ -46,6 +47,8 @@ int note_failure() noexcept {
       return note(code_of(error.kind()), error.what(), 0, error.request_sent());
     } catch (const BadArgument& bad) {
       return note(ELLM_E_ARGUMENT, bad.what);
+    } catch (const std::system_error& error) {
+      return note(ELLM_E_FILE, error.what());
     } catch (const std::bad_alloc&) {
       return note(ELLM_E_MEMORY, "out of memory");
     } catch (const std::exception& error) {
@@ -77,6 +80,7 @@ const char* ellm_error_name(int code) {
     case ELLM_E_BAD_PATH: return "bad_path";
     case ELLM_E_ARGUMENT: return "argument";
     case ELLM_E_MEMORY: return "memory";
+    case ELLM_E_FILE: return "file";
     case ELLM_END: return "end";
     case ELLM_TIMEOUT: return "timeout";
   }

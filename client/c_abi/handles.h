@@ -20,6 +20,8 @@ struct ellm_request {
   bool use_tokens = false;
   std::vector<ellm::client::ChatMessage> messages;
   ellm::client::Sampling sampling;
+  ellm::client::Priority priority = ellm::client::Priority::interactive;
+  uint32_t deadline_ms = 0, n = 1;
 };
 
 struct ellm_reply {
@@ -31,6 +33,7 @@ struct ellm_reply {
   std::optional<ellm::client::Completion> completion = {};    // but for what stands above
   std::vector<ellm::client::ModelInfo> models = {};
   std::optional<ellm::client::StatusReply> status = {};
+  std::vector<ellm_reply> others = {};                        // samples behind the first
 };
 
 namespace ellm::client::c_abi {

@@ -20,6 +20,8 @@ ellm_reply reply_of(Completion completion) {
     reply.log_probs.push_back(token.logprob);
     reply.top.push_back(convert(token.top));
   }
+  for (Completion& other : completion.others) reply.others.push_back(reply_of(std::move(other)));
+  completion.others.clear();
   reply.completion = std::move(completion);
   return reply;
 }
@@ -119,6 +121,15 @@ int ellm_reply_status(const ellm_reply* reply, ellm_status_info* info) {
     out.served = s.served, out.prompt_tokens = s.prompt_tokens, out.completion_tokens = s.completion_tokens;
     copy_out(out, info);
   });
+}
+
+size_t ellm_reply_sample_count(const ellm_reply* reply) {
+  return reply && reply->completion ? 1 + reply->others.size() : 0;
+}
+
+const ellm_reply* ellm_reply_sample(const ellm_reply* reply, size_t index) {
+  if (index >= ellm_reply_sample_count(reply)) return nullptr;
+  return index == 0 ? reply : &reply->others[index - 1];
 }
 
 void ellm_reply_free(ellm_reply* reply) { delete reply; }

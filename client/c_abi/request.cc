@@ -27,18 +27,27 @@ float& number_option(ellm::client::Sampling& sampling, int option) {
   throw BadArgument{"no such number option"};
 }
 
+ellm::client::Priority priority_of(uint64_t value) {
+  require(value == ELLM_INTERACTIVE || value == ELLM_BATCH, "no such priority");
+  return value == ELLM_BATCH ? ellm::client::Priority::batch : ellm::client::Priority::interactive;
+}
+
 uint32_t narrow(uint64_t value) {
   require(value <= UINT32_MAX, "the value of an integer option is too large");
   return static_cast<uint32_t>(value);
 }
 
-void set_integer(ellm::client::Sampling& sampling, int option, uint64_t value) {
+void set_integer(ellm_request& request, int option, uint64_t value) {
+  ellm::client::Sampling& sampling = request.sampling;
   switch (option) {
     case ELLM_SEED: sampling.seed = value; return;
     case ELLM_MAX_TOKENS: sampling.max_tokens = narrow(value); return;
     case ELLM_TOP_K: sampling.top_k = narrow(value); return;
     case ELLM_LOGPROBS: sampling.logprobs = narrow(value), sampling.want_logprobs = true; return;
     case ELLM_IGNORE_EOS: sampling.ignore_eos = value != 0; return;
+    case ELLM_SAMPLES: request.n = narrow(value); return;
+    case ELLM_DEADLINE_MS: request.deadline_ms = narrow(value); return;
+    case ELLM_PRIORITY: request.priority = priority_of(value); return;
   }
   throw BadArgument{"no such integer option"};
 }
@@ -74,7 +83,7 @@ int ellm_request_set_number(ellm_request* request, int option, double value) {
 }
 
 int ellm_request_set_integer(ellm_request* request, int option, uint64_t value) {
-  return change(request, [&](ellm_request& r) { set_integer(r.sampling, option, value); });
+  return change(request, [&](ellm_request& r) { set_integer(r, option, value); });
 }
 
 int ellm_request_set_tokens(ellm_request* request, const uint32_t* tokens, size_t count) {

@@ -16,6 +16,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
+#include "client/cli/urgency.h"
 
 namespace ellm::cli {
 namespace {
@@ -35,6 +36,7 @@ constexpr const char* kExamples =
     "  ellm batch questions.jsonl --output - | jq -r .response.body.choices[0].message.content\n"
     "  ellm batch questions.jsonl --in-flight 8 --model qwen-0.5b\n"
     "  ellm batch questions.jsonl --restart             forget the results that are there\n"
+    "  ellm batch questions.jsonl --deadline 60         none takes longer; then finish_reason is deadline\n"
     "A line: {\"custom_id\": \"q1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",\n"
     "\"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"max_tokens\": 200}}.\n"
     "Also /v1/completions, with prompt. Defaults are those of `ellm run`.\n"
@@ -78,10 +80,16 @@ struct Options {
   bool restart = false;
 };
 
+bool was_cancelled(const client::Completion& completion) {
+  const auto cancelled = [](const auto& c) { return c.finish_reason == client::FinishReason::cancelled; };
+  return cancelled(completion) || std::any_of(completion.others.begin(), completion.others.end(), cancelled);
+}
+
 class Batch {
  public:
-  Batch(const CommandLine& line, const Options& options, const BatchInput& input, BatchOutput& output)
-      : model_(line.model), in_flight_(options.in_flight), input_(input), output_(output),
+  Batch(const CommandLine& line, const UrgencyOptions& urgency, const Options& options, const BatchInput& input,
+        BatchOutput& output)
+      : model_(line.model), urgency_(urgency), in_flight_(options.in_flight), input_(input), output_(output),
         client_(line.client_options(interrupted)), texts_(client_), limit_(in_flight_),
         progress_(output.done(), input.lines().size()) {}
 
@@ -121,6 +129,7 @@ class Batch {
         if (line.bytes > client::kMaxFrameBytes)
           throw LineError("too_large", format("has more than %u MiB", client::kMaxFrameBytes >> 20));
         waiting_.push_back({next_, parse_request(parse_line(input_.read(line)), model_)});
+        std::visit([&](auto& request) { urgency_.apply(request); }, waiting_.back().request);
         bytes += line.bytes;
       } catch (const LineError& error) {
         output_.put(next_, broken_line(line, error), true);
@@ -150,7 +159,7 @@ class Batch {
     const auto found = running_.find(ended.ticket);
     if (found == running_.end()) return;               // its start has failed already
     if (ended.error) return fail(ended.ticket, ended.error);
-    if (ended.completion.finish_reason == client::FinishReason::cancelled) return again(ended.ticket, kShortestPause);
+    if (was_cancelled(ended.completion)) return again(ended.ticket, kShortestPause);
     const size_t index = found->second.index;
     std::string line;
     try {
@@ -163,6 +172,7 @@ class Batch {
     prompt_tokens_ += ended.completion.usage.prompt_tokens;
     cached_tokens_ += ended.completion.usage.cached_tokens;
     tokens_ += ended.completion.usage.completion_tokens;
+    for (const client::Completion& other : ended.completion.others) tokens_ += other.usage.completion_tokens;
     losses_ = 0;
     if (++since_busy_ % kGrowEvery == 0) limit_ = std::min(limit_ + 1, in_flight_);
   }
@@ -198,6 +208,7 @@ class Batch {
   }
 
   const std::string model_;
+  const UrgencyOptions& urgency_;
   const size_t in_flight_;
   const BatchInput& input_;
   BatchOutput& output_;
@@ -224,13 +235,14 @@ std::string default_output(std::string input) {
 }
 
 /// Runs what is left; whatever ends it, what has been done is said.
-std::string run_rest(const CommandLine& line, const Options& options, const BatchInput& input, BatchOutput& output) {
+std::string run_rest(const CommandLine& line, const UrgencyOptions& urgency, const Options& options,
+                     const BatchInput& input, BatchOutput& output) {
   const auto advice = [&] {
     return format("%zu of %zu results are there; the same command goes on", output.done(), input.lines().size());
   };
   InterruptGuard guard;
   try {
-    Batch batch(line, options, input, output);
+    Batch batch(line, urgency, options, input, output);
     if (batch.run()) return ", " + batch.statistics();
   } catch (const client::ClientError&) {
     if (!interrupted()) throw;
@@ -260,13 +272,14 @@ int batch_command(Invocation& invocation) {
       ->check(CLI::Range(1, 4096));
   line.app.add_flag("--restart", options.restart, "Forget the results that are there, and begin anew");
   line.add_model()->description("The model of requests that name none; default: the daemon's default model");
+  UrgencyOptions urgency(line, client::Priority::batch);
   line.parse();
   if (options.output.empty()) options.output = default_output(options.input);
   const BatchInput input(options.input);
   BatchOutput output(options.output, input, options.restart);
   const size_t total = input.lines().size(), before = output.done();
   std::string statistics;
-  if (before < total) statistics = run_rest(line, options, input, output);
+  if (before < total) statistics = run_rest(line, urgency, options, input, output);
   output.finish();
   std::string summary = format("%zu results in %s", total, output.path().c_str());
   if (before > 0) summary += format(" (%zu were there)", before);

@@ -149,10 +149,14 @@ client::Sampling read_sampling(Members& body) {
   read_length(body, sampling.max_tokens);
   read_stop(body, sampling.stop);
   read_logit_bias(body, sampling);
-  body.only("n", 1);
   body.only("stream", false);
   body.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
   return sampling;
+}
+
+void read_samples(Members& body, uint32_t& n) {
+  body.read("n", n);
+  if (n == 0) body.wrong("n", "at least 1");
 }
 
 /// A string, or parts of type text.
@@ -198,6 +202,7 @@ client::Chat read_chat(Members& body) {
   client::Chat chat;
   chat.messages = read_messages(body);
   chat.sampling = read_sampling(body);
+  read_samples(body, chat.n);
   body.read("logprobs", chat.sampling.want_logprobs);
   body.read("top_logprobs", chat.sampling.logprobs);
   if (chat.sampling.logprobs > 0 && !chat.sampling.want_logprobs) invalid("body.top_logprobs needs logprobs: true");
@@ -235,9 +240,10 @@ client::Generate read_plain(Members& body) {
     body.wrong("prompt", "one string or one list of token ids (a line has one prompt)");
   }
   plain.sampling = read_sampling(body);
+  read_samples(body, plain.n);
   plain.sampling.want_logprobs = body.find("logprobs") != nullptr;
   body.read("logprobs", plain.sampling.logprobs);
-  body.only("best_of", 1);
+  body.only("best_of", plain.n);
   body.only("echo", false);
   body.only("suffix", "");
   return plain;

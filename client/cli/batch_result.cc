@@ -68,6 +68,18 @@ json::object plain_logprobs(const client::Completion& completion, TokenTexts& te
   return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", std::move(tops)}};
 }
 
+json::object choice(const BatchRequest& request, const client::Completion& completion, TokenTexts& texts) {
+  const bool chat = std::holds_alternative<client::Chat>(request);
+  const bool logprobs = std::visit([](const auto& r) { return r.sampling.want_logprobs; }, request);
+  json::object choice{{"index", completion.sample}};
+  if (chat) choice.emplace("message", json::object{{"role", "assistant"}, {"content", to_json(completion.text)}});
+  else choice.emplace("text", to_json(completion.text));
+  if (!logprobs) choice.emplace("logprobs", nullptr);
+  else choice.emplace("logprobs", chat ? chat_logprobs(completion, texts) : plain_logprobs(completion, texts));
+  choice.emplace("finish_reason", client::name_of(completion.finish_reason));
+  return choice;
+}
+
 int status_code(client::ErrorCode code) {
   using client::ErrorCode;
   switch (code) {
@@ -99,19 +111,18 @@ const std::string& TokenTexts::get(const std::string& model, uint32_t id) {
 std::string answer_line(const LineName& line, const BatchRequest& request, const client::Completion& completion,
                         TokenTexts& texts) {
   const bool chat = std::holds_alternative<client::Chat>(request);
-  const bool logprobs = std::visit([](const auto& r) { return r.sampling.want_logprobs; }, request);
-  json::object choice{{"index", 0}};
-  if (chat) choice.emplace("message", json::object{{"role", "assistant"}, {"content", to_json(completion.text)}});
-  else choice.emplace("text", to_json(completion.text));
-  if (!logprobs) choice.emplace("logprobs", nullptr);
-  else choice.emplace("logprobs", chat ? chat_logprobs(completion, texts) : plain_logprobs(completion, texts));
-  choice.emplace("finish_reason", client::name_of(completion.finish_reason));
+  client::Usage usage = completion.usage;
+  json::array choices{choice(request, completion, texts)};
+  for (const client::Completion& other : completion.others) {
+    choices.push_back(choice(request, other, texts));
+    usage.completion_tokens += other.usage.completion_tokens;
+  }
   json::object body{{"id", format("%s-%016jx", chat ? "chatcmpl" : "cmpl", static_cast<uintmax_t>(line.hash))},
                     {"object", chat ? "chat.completion" : "text_completion"},
                     {"created", static_cast<int64_t>(time(nullptr))},
                     {"model", to_json(completion.model)},
-                    {"choices", json::array{std::move(choice)}},
-                    {"usage", usage_json(completion.usage)}};
+                    {"choices", std::move(choices)},
+                    {"usage", usage_json(usage)}};
   return serialize(result(line, response(line, 200, std::move(body)), nullptr));
 }
 

@@ -151,7 +151,7 @@ int drop(const CommandLine& line, const Options& options) {
   write_out(format("%ju segments dropped, %s freed\n", uintmax_t{dropped.segments},
                    human_bytes(static_cast<double>(dropped.bytes)).c_str()));
   if (dropped.in_use != 0)
-    write_note(format("%ju in use by a running daemon: unload its models (ellm models --unload) or stop it first",
+    write_note(format("%ju in use by a running daemon: unload its models (ellm unload) or stop it first",
                       uintmax_t{dropped.in_use}));
   return kOk;
 }

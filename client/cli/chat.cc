@@ -10,6 +10,7 @@
 #include "client/cli/output.h"
 #include "client/cli/sampling.h"
 #include "client/cli/statistics.h"
+#include "client/cli/urgency.h"
 #include "client/cli/variables.h"
 
 namespace ellm::cli {
@@ -34,9 +35,10 @@ constexpr const char* kHelp =
 
 class Conversation {
  public:
-  Conversation(const CommandLine& line, client::Sampling sampling, std::string variables, const std::string& system,
-               bool statistics)
+  Conversation(const CommandLine& line, const UrgencyOptions& urgency, client::Sampling sampling, std::string variables,
+               const std::string& system, bool statistics)
       : line_(line),
+        urgency_(urgency),
         model_(line.model),
         sampling_(std::move(sampling)),
         variables_(std::move(variables)),
@@ -67,6 +69,7 @@ class Conversation {
   void drop_question() { messages_.pop_back(); }
 
   const CommandLine& line_;
+  const UrgencyOptions& urgency_;
   std::optional<client::Client> client_;
   std::string model_;
   client::Sampling sampling_;
@@ -84,6 +87,7 @@ client::Completion Conversation::ask() {
   request.messages = messages_;
   request.variables = variables_;
   request.sampling = sampling_;
+  urgency_.apply(request);
   if (line_.json) {
     client::Completion completion = client_->chat(std::move(request));
     write_out(serialize(completion_json(completion, false)) + "\n");
@@ -98,18 +102,20 @@ client::Completion Conversation::ask() {
   return completion;
 }
 
-/// A failure is printed; the question is then taken back.
+/// A failure is printed; the question is then taken back. Late: what there is of the answer stays.
 bool Conversation::answer() {
   clear_interrupt();
   try {
     client::Completion completion = ask();
     if (completion.finish_reason == client::FinishReason::cancelled) write_note("(stopped)");
     if (statistics_) write_note(describe_statistics(completion));
-    if (completion.text.empty() && completion.finish_reason == client::FinishReason::cancelled)
+    const bool late = completion.finish_reason == client::FinishReason::deadline;
+    if (late) write_error(urgency_.passed()), failure_ = kBusy;
+    if (completion.text.empty() && (late || completion.finish_reason == client::FinishReason::cancelled))
       drop_question();
     else
       messages_.push_back({"assistant", std::move(completion.text), std::move(completion.tokens), ""});
-    return true;
+    return !late;
   } catch (const OutputClosed&) {
     throw;
   } catch (...) {
@@ -167,10 +173,11 @@ int chat_command(Invocation& invocation) {
   line.add_json()->description("One JSON object per answer, on a line, for scripts");
   VariableOptions variables(line, "messages");
   SamplingOptions sampling_options(line);
+  UrgencyOptions urgency(line);
   line.parse();
 
   InterruptGuard guard(false);
-  Conversation conversation(line, sampling_options.get(), variables.text(), system, statistics);
+  Conversation conversation(line, urgency, sampling_options.get(), variables.text(), system, statistics);
   conversation.connect();
   bool terminal = !stdin_is_piped();
   LineEditor editor(terminal ? history_path() : "");

@@ -19,7 +19,7 @@ constexpr ExitMeaning kMeanings[] = {
     {kUnavailable, "There is no daemon, or it went away."},
     {kInternal, "An error of the program itself."},
     {kOutput, "The output cannot be written."},
-    {kBusy, "The daemon is busy or ends: try again later."},
+    {kBusy, "The daemon is busy or ends, or the deadline has passed: try again later."},
     {kProtocol, "Program and daemon do not understand each other: install the same release of both."},
     {kDenied, "Permission denied."},
     {kInterrupted, "Ctrl-C, or the request was cancelled."},
@@ -33,7 +33,7 @@ ExitCode exit_code(client::ErrorCode code) {
     case ErrorCode::unknown_message: case ErrorCode::unsupported_version: return kProtocol;
     case ErrorCode::too_large: case ErrorCode::model_failed: case ErrorCode::template_failed: return kData;
     case ErrorCode::no_such_model: return kNoInput;
-    case ErrorCode::busy: case ErrorCode::shutting_down: return kBusy;
+    case ErrorCode::busy: case ErrorCode::shutting_down: case ErrorCode::deadline: return kBusy;
     case ErrorCode::cancelled: return kInterrupted;
     case ErrorCode::denied: return kDenied;
     case ErrorCode::no_such_request: case ErrorCode::internal: break;

@@ -14,7 +14,7 @@ enum ExitCode {
   kUnavailable = 69,   // no daemon
   kInternal = 70,
   kOutput = 74,        // cannot write
-  kBusy = 75,          // again later
+  kBusy = 75,          // again later; a deadline has passed
   kProtocol = 76,      // daemon and program do not understand each other
   kDenied = 77,
   kInterrupted = 130,  // Ctrl-C

@@ -36,28 +36,24 @@ int models_command(Invocation& invocation) {
                    "  ellm models\n"
                    "  ellm models --names | xargs -n1 ellm inspect\n"
                    "  ellm models --json | jq -r '.models[] | select(.loaded) | .name'\n"
-                   "  ellm models --load qwen-0.5b       before the first request needs it\n"
-                   "  ellm models --unload qwen-0.5b");
-  std::string load, unload;
-  auto* load_option = line.app.add_option("--load", load, "Load this model")->type_name("NAME");
-  line.app.add_option("--unload", unload, "Give this model's memory back")->type_name("NAME")->excludes(load_option);
+                   "`ellm load`, `ellm unload` and `ellm rm` change what is loaded and what is there.");
   bool names = false;
   line.app.add_flag("-q,--names", names, "Names alone, one a line")->excludes(line.add_json());
   line.parse();
-  auto action = !load.empty()     ? client::ModelsAction::load
-                : !unload.empty() ? client::ModelsAction::unload
-                                  : client::ModelsAction::list;
   client::Client client = line.connect();
-  std::vector<ModelInfo> models = client.models(action, load.empty() ? unload : load);
+  const client::ModelsReply reply = client.list_models();
+  const std::vector<ModelInfo>& models = reply.models;
+  const bool unreadable = !reply.warnings.empty();
   if (line.json)
-    write_out(serialize(boost::json::object{{"models", to_json(models)}}) + "\n");
+    write_out(serialize(boost::json::object{{"models", to_json(models)}, {"warnings", to_json(reply.warnings)}}) + "\n");
   else if (names)
     write_out(names_of(models));
-  else if (models.empty() && action == client::ModelsAction::list)
-    write_out("no models yet: `ellm pull` fetches one\n");
   else if (!models.empty())
     write_out(models_table(models));
-  return kOk;
+  else if (!unreadable)
+    write_out("no models yet: `ellm pull` fetches one\n");
+  for (const std::string& warning : reply.warnings) write_error("ellmd " + warning);
+  return models.empty() && unreadable ? kDenied : kOk;
 }
 
 int ps_command(Invocation& invocation) {

@@ -1,4 +1,5 @@
 // ellm run: one prompt, one answer.
+#include <charconv>
 #include <variant>
 
 #include "client/cli/command_line.h"
@@ -8,6 +9,7 @@
 #include "client/cli/output.h"
 #include "client/cli/sampling.h"
 #include "client/cli/statistics.h"
+#include "client/cli/urgency.h"
 #include "client/cli/variables.h"
 
 namespace ellm::cli {
@@ -18,7 +20,9 @@ constexpr const char* kExamples =
     "  ellm run \"Summarise in one sentence:\" < report.txt     prompt, blank line, stdin\n"
     "  while read -r q; do ellm run \"$q\" < /dev/null; done < questions.txt   or it takes the other questions as material\n"
     "  git diff | ellm run --system \"You review code.\"\n"
-    "  ellm run -t 0 -n 40 --raw \"Once upon a time\"           plain completion, greedy\n"
+    "  ellm run -t 0 --max-tokens 40 --raw \"Once upon a time\" plain completion, greedy\n"
+    "  ellm run -n 5 --json \"Name a colour.\" | jq -r .text   five answers to the one prompt, which is computed once\n"
+    "  ellm run --deadline 10 \"Write a story.\"               what there is of it after 10 s; then exit code 75\n"
     "  ellm run --stop $'\\n' --seed 7 \"Name a colour.\"\n"
     "  ellm run --json --logprobs 3 \"2 + 2 =\" | jq .logprobs\n"
     "  ellm run --template-var enable_thinking=false \"2 + 2\"  a variable of the model's chat template\n"
@@ -28,9 +32,17 @@ constexpr const char* kExamples =
 struct Options {
   std::string prompt, system;
   bool raw = false, ids = false, no_stream = false, statistics = false;
-  uint32_t logprobs = 0;
+  uint32_t logprobs = 0, samples = 1;
   CLI::Option *prompt_given, *system_given, *logprobs_given;
 };
+
+std::string samples_fault(const std::string& text) {
+  uint32_t n = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, n);
+  if (parsed.ec == std::errc() && parsed.ptr == end && n > 0) return {};
+  return "'" + text + "' is not a number of answers, 1 or more";
+}
 
 /// The argument, stdin, or both with a blank line between them.
 std::string read_prompt(const CommandLine& line, const Options& options) {
@@ -94,15 +106,27 @@ client::Completion send(client::Client& client, std::variant<client::Generate, c
 
 void write_completion(const client::Completion& completion, const CommandLine& line, const Options& options,
                       bool streamed) {
-  bool logprobs = options.logprobs_given->count() > 0;
+  bool logprobs = options.logprobs_given->count() > 0, several = options.samples > 1;
   if (line.json) {
     write_out(serialize(completion_json(completion, logprobs)) + "\n");
   } else {
+    if (several) write_out(format("--- sample %u ---\n", completion.sample));
     if (!streamed) write_text(completion.text);
     write_out("\n");
     if (logprobs) write_logprobs(completion);
   }
   if (options.statistics) write_note(describe_statistics(completion));
+}
+
+int exit_code(const client::Completion& completion, const UrgencyOptions& urgency) {
+  bool cancelled = completion.finish_reason == client::FinishReason::cancelled;
+  bool late = completion.finish_reason == client::FinishReason::deadline;
+  for (const client::Completion& other : completion.others) {
+    cancelled |= other.finish_reason == client::FinishReason::cancelled;
+    late |= other.finish_reason == client::FinishReason::deadline;
+  }
+  if (late && !cancelled) write_error(urgency.passed());
+  return cancelled ? kInterrupted : late ? kBusy : kOk;
 }
 
 }  // namespace
@@ -124,12 +148,17 @@ int run_command(Invocation& invocation) {
   options.logprobs_given =
       line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")
           ->type_name("N");
-  line.add_json();
+  line.add_json()->description("One JSON object, for scripts; with -n one for each answer, a line each");
+  line.app.add_option("-n,--samples", options.samples, "So many answers to the prompt, which is computed once")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(samples_fault);
   line.app.add_flag("--no-stream", options.no_stream, "Print the answer when it is complete");
   line.app.add_flag("-v,--stats", options.statistics, "Speed and token counts on stderr");
   VariableOptions variables(line, "messages");
   variables.option()->excludes(raw, ids);
   SamplingOptions sampling_options(line);
+  UrgencyOptions urgency(line);
   line.parse();
   client::Sampling sampling = sampling_options.get();
   sampling.logprobs = options.logprobs;
@@ -139,15 +168,17 @@ int run_command(Invocation& invocation) {
     request = plain_request(line, options, read_prompt(line, options), sampling);
   else
     request = chat_request(line, options, read_prompt(line, options), variables.text(), sampling);
+  std::visit([&](auto& r) { r.n = options.samples, urgency.apply(r); }, request);
 
   InterruptGuard guard;
   client::Client client = line.connect(interrupted);
-  bool stream = !line.json && !options.no_stream;
+  bool stream = !line.json && !options.no_stream && options.samples == 1;
   client::OnToken on_token;
   if (stream) on_token = [](const client::Token& token) { write_text(token.text); };
   client::Completion completion = send(client, std::move(request), on_token);
   write_completion(completion, line, options, stream);
-  return completion.finish_reason == client::FinishReason::cancelled ? kInterrupted : kOk;
+  for (const client::Completion& other : completion.others) write_completion(other, line, options, stream);
+  return exit_code(completion, urgency);
 }
 
 }  // namespace ellm::cli

@@ -44,7 +44,7 @@ SamplingOptions::SamplingOptions(CommandLine& line) : line_(line) {
   real("--presence-penalty", sampling_.presence_penalty, "Taken off a token's logit once it has been generated");
   real("--frequency-penalty", sampling_.frequency_penalty, "Taken off a token's logit for every time it was generated");
   number("--seed", sampling_.seed, "The same seed gives the same answer", "N");
-  number("-n,--max-tokens", sampling_.max_tokens, "End after N tokens; 0: when the context is full", "N");
+  number("--max-tokens", sampling_.max_tokens, "End after N tokens; 0: when the context is full", "N");
   line.add_list("--stop", sampling_.stop, "End before this text; may be repeated")->type_name("TEXT")->group(kGroup);
   line.add_list("--logit-bias", logit_bias_, "Add VALUE to the logit of token ID; may be repeated")
       ->type_name("ID=VALUE")

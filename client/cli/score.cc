@@ -3,6 +3,7 @@
 #include "client/cli/failure.h"
 #include "client/cli/json.h"
 #include "client/cli/output.h"
+#include "client/cli/urgency.h"
 
 namespace ellm::cli {
 namespace {
@@ -50,12 +51,14 @@ int score_command(Invocation& invocation) {
   line.app.add_flag("--tokens", tokens,
                     "A line per token: id, log-probability; with --top also what was likeliest in its place");
   line.add_json();
+  UrgencyOptions urgency(line);
   line.parse();
 
   client::Score request;
   request.model = line.model;
   request.top = top;
   request.use_tokens = ids;
+  urgency.apply(request);
   text = text_or_stdin(line, given, text, ids ? "token ids" : "a text");
   if (ids)
     request.tokens = parse_ids(text);

@@ -22,6 +22,7 @@ std::string describe_statistics(const client::Completion& completion) {
 
 boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
   boost::json::object object{{"text", to_json(completion.text)},
+                             {"sample", completion.sample},
                              {"model", to_json(completion.model)},
                              {"seed", completion.seed},
                              {"tokens", to_json(completion.tokens)},

@@ -15,13 +15,15 @@ namespace {
 
 // What programs were compiled with: members are only added at a struct's end.
 static_assert(offsetof(ellm_connect_options, wait_ms) == 24 && sizeof(ellm_connect_options) >= 32);
-static_assert(offsetof(ellm_event, logprobs) == 40 && sizeof(ellm_event) >= 48);
+static_assert(offsetof(ellm_event, logprobs) == 40 && offsetof(ellm_event, sample) == 48);
 static_assert(sizeof(ellm_token_logprob) == 8);
 static_assert(offsetof(ellm_completion_info, cached_tokens) == 32 &&
               offsetof(ellm_completion_info, decode_tokens_per_second) == 72);
 static_assert(offsetof(ellm_model_info, kv_type) == 56 && offsetof(ellm_model_info, chat) == 108);
 static_assert(offsetof(ellm_status_info, warning_count) == 60 && offsetof(ellm_status_info, completion_tokens) == 80);
 static_assert(ELLM_E_CANCELLED == static_cast<int>(ErrorCode::cancelled) && ELLM_E_BAD_REQUEST == 1);
+static_assert(ELLM_E_DEADLINE == static_cast<int>(ErrorCode::deadline));
+static_assert(ELLM_ADD_REPLACE - ELLM_ADD_LOAD == static_cast<int>(Adding::replace));
 static_assert(ELLM_FINISH_DEADLINE == static_cast<int>(FinishReason::deadline));
 
 class CAbi : public ClientTest {
@@ -98,6 +100,121 @@ TEST_F(CAbi, EveryOptionReachesTheDaemon) {
   EXPECT_EQ(last.messages[0].extra, "{\"a\":1}");
   EXPECT_EQ(last.messages[1].role + ":" + last.messages[1].content, "assistant:hi");
   EXPECT_EQ(last.messages[1].token_ids, std::vector<uint32_t>{9});
+}
+
+TEST_F(CAbi, SamplesDeadlinesAndPriorities) {
+  features_ = {kFeatureSamples, kFeatureDeadline};
+  serve([](Peer& peer) {
+    auto request = peer.expect<Generate>();
+    EXPECT_EQ(request.n, 2u);
+    EXPECT_EQ(request.deadline_ms, 1500u);
+    EXPECT_EQ(request.priority, Priority::batch);
+    for (uint32_t sample : {1u, 0u}) {
+      Token piece = token(request.id, sample == 0 ? "zero" : "one", 5 + sample);
+      piece.sample = sample;
+      peer.send(piece);
+      Done end = done(request.id, sample == 0 ? FinishReason::deadline : FinishReason::stop);
+      end.sample = sample, end.remaining = sample;
+      peer.send(end);
+    }
+    auto score = peer.expect<Score>();
+    EXPECT_EQ(score.deadline_ms, 1500u);
+    peer.send(Error{score.id, ErrorCode::deadline, "late", 0});
+  });
+  connect();
+  EXPECT_EQ(ellm_request_set_integer(request_, ELLM_SAMPLES, 2), ELLM_OK);
+  EXPECT_EQ(ellm_request_set_integer(request_, ELLM_DEADLINE_MS, 1500), ELLM_OK);
+  EXPECT_EQ(ellm_request_set_integer(request_, ELLM_PRIORITY, ELLM_BATCH), ELLM_OK);
+  EXPECT_EQ(ellm_request_set_integer(request_, ELLM_PRIORITY, 2), ELLM_E_ARGUMENT);
+  EXPECT_EQ(ellm_request_set_integer(request_, ELLM_DEADLINE_MS, uint64_t{1} << 32), ELLM_E_ARGUMENT);
+  std::string seen;
+  const auto on_event = [](const ellm_event* event, void* user) {
+    *static_cast<std::string*>(user) += std::to_string(event->sample) + event->text;
+    return 0;
+  };
+  ASSERT_EQ(ellm_generate(client_, request_, on_event, &seen, &reply_), ELLM_OK) << ellm_error_message();
+  EXPECT_EQ(seen, "1one0zero");
+  ASSERT_EQ(ellm_reply_sample_count(reply_), 2u);
+  EXPECT_EQ(ellm_reply_sample(reply_, 0), reply_);
+  EXPECT_EQ(ellm_reply_sample(reply_, 2), nullptr);
+  EXPECT_STREQ(ellm_reply_text(reply_, nullptr), "zero");
+  const ellm_reply* other = ellm_reply_sample(reply_, 1);
+  EXPECT_STREQ(ellm_reply_text(other, nullptr), "one");
+  EXPECT_EQ(*ellm_reply_tokens(other, nullptr), 6u);
+  ellm_completion_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(ellm_reply_completion(reply_, &info), ELLM_OK);
+  EXPECT_EQ(info.finish_reason, ELLM_FINISH_DEADLINE);
+  ASSERT_EQ(ellm_reply_completion(other, &info), ELLM_OK);
+  EXPECT_EQ(info.finish_reason, ELLM_FINISH_STOP);
+  ellm_reply* none = nullptr;
+  EXPECT_EQ(ellm_score(client_, request_, 0, &none), ELLM_E_DEADLINE);
+  EXPECT_STREQ(ellm_error_name(ELLM_E_DEADLINE), "deadline");
+}
+
+TEST_F(CAbi, ACallThatAStoppingDaemonRefusesGoesToItsSuccessor) {
+  std::atomic<int> connections = 0;
+  serve([&](Peer& peer) {
+    const bool stopping = connections++ == 0;
+    auto request = peer.expect<Generate>();
+    if (!stopping) return peer.send(token(request.id, "there", 1)), peer.send(done(request.id));
+    peer.send(Error{request.id, ErrorCode::shutting_down, "ellmd is shutting down", 0});
+    peer.receive();                       // it drains: the connection stays
+  });
+  connect();
+  ASSERT_EQ(ellm_generate(client_, request_, nullptr, nullptr, &reply_), ELLM_OK) << ellm_error_message();
+  EXPECT_STREQ(ellm_reply_text(reply_, nullptr), "there");
+  EXPECT_EQ(connections, 2);
+}
+
+TEST_F(CAbi, ACallThatMayHaveRunIsNotSentAgain) {
+  std::atomic<int> requests = 0;
+  serve([&](Peer& peer) {
+    auto request = peer.expect<Generate>();
+    requests++;
+    peer.send(token(request.id, "half", 1));
+    peer.send(Error{request.id, ErrorCode::shutting_down, "ellmd is shutting down", 0});
+    peer.receive();
+  });
+  connect();
+  EXPECT_EQ(ellm_generate(client_, request_, nullptr, nullptr, nullptr), ELLM_E_SHUTTING_DOWN);
+  EXPECT_EQ(requests, 1);
+}
+
+TEST_F(CAbi, TemplatesAndModelsToAddAndRemove) {
+  features_ = {kFeatureManage};
+  serve([](Peer& peer) {
+    auto render = peer.expect<RenderTemplate>();
+    EXPECT_EQ(render.model, "m");
+    peer.send(TextReply{render.id, render.variables + "!"});
+    auto add = peer.expect<AddModel>();
+    EXPECT_TRUE(add.install && !add.replace);
+    for (int fd : peer.take_descriptors()) EXPECT_EQ(close(fd), 0);
+    ModelsReply reply{add.id, std::vector<ModelInfo>(1), {}};
+    reply.models[0].name = add.name;
+    peer.send(reply);
+    auto remove = peer.expect<Models>();
+    EXPECT_EQ(remove.action, ModelsAction::remove);
+    peer.send(ModelsReply{remove.id, {}, {}});
+  });
+  connect();
+  ASSERT_EQ(ellm_render_template(client_, "m", "{}", 2, &reply_), ELLM_OK) << ellm_error_message();
+  EXPECT_STREQ(ellm_reply_text(reply_, nullptr), "{}!");
+  ellm_reply_free(std::exchange(reply_, nullptr));
+  const std::string self = "/proc/self/exe";
+  const char* paths[] = {self.c_str()};
+  ASSERT_EQ(ellm_models_add(client_, "new", paths, 1, ELLM_ADD_INSTALL, &reply_), ELLM_OK) << ellm_error_message();
+  ellm_model_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(ellm_reply_model(reply_, 0, &info), ELLM_OK);
+  EXPECT_STREQ(info.name, "new");
+  EXPECT_EQ(ellm_models_remove(client_, "new"), ELLM_OK) << ellm_error_message();
+  const char* missing[] = {"/nowhere/file"};
+  ellm_reply* none = nullptr;
+  EXPECT_EQ(ellm_models_add(client_, "new", missing, 1, ELLM_ADD_LOAD, &none), ELLM_E_FILE);
+  EXPECT_TRUE(contains(ellm_error_message(), "/nowhere/file")) << ellm_error_message();
+  EXPECT_EQ(ellm_models_add(client_, "new", paths, 1, 0, &none), ELLM_E_ARGUMENT);
+  EXPECT_EQ(ellm_models_remove(client_, nullptr), ELLM_E_ARGUMENT);
 }
 
 TEST_F(CAbi, ACallbackSeesThePiecesAndMayCancel) {
@@ -246,7 +363,7 @@ TEST_F(CAbi, OtherCallsAndTheirReplies) {
     for (ModelsAction action : {ModelsAction::list, ModelsAction::load, ModelsAction::unload}) {
       auto models = peer.expect<Models>();
       EXPECT_EQ(models.action, action);
-      ModelsReply reply{models.id, std::vector<ModelInfo>(2)};
+      ModelsReply reply{models.id, std::vector<ModelInfo>(2), {}};
       reply.models[1].name = models.name, reply.models[1].kv_pages = 5, reply.models[1].chat = true;
       peer.send(reply);
     }

@@ -12,6 +12,8 @@ import tempfile
 import time
 import unittest
 
+from fake_daemon import WithFakeDaemon
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
 from gguf import write as write_gguf  # noqa: E402
 
@@ -19,24 +21,8 @@ ELLM, FAKE = sys.argv[1:3]
 del sys.argv[1:3]
 
 
-class CliTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="ellm-cli-")
-        cls.socket = cls.directory.name + "/ellmd.sock"
-        cls.daemon = subprocess.Popen([FAKE, cls.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert cls.daemon.stdout.readline() == b"ready\n"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.communicate()
-        cls.directory.cleanup()
-
-    def environment(self, **more):
-        result = {k: v for k, v in os.environ.items() if not k.startswith(("ELLM_", "XDG_"))}
-        result.update(ELLM_SOCKET=self.socket, HOME=self.directory.name, LC_ALL="C", TERM="xterm")
-        result.update(more)
-        return result
+class CliTest(WithFakeDaemon):
+    FAKE = FAKE
 
     def ellm(self, *arguments, stdin=b"", code=0, environment=None):
         """Runs to the end; returns stdout. Failures must be one line on stderr that begins with "ellm: "."""
@@ -103,7 +89,7 @@ class CliTest(unittest.TestCase):
         self.assertIn("logprobs=2", answer["text"])
         del answer["text"]
         self.assertEqual(answer, {
-            "model": "tiny", "seed": 5, "tokens": [11, 12], "finish_reason": "stop",
+            "model": "tiny", "seed": 5, "sample": 0, "tokens": [11, 12], "finish_reason": "stop",
             "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2, "drafted_tokens": 0, "accepted_tokens": 0,
                       "recomputed": {"new": 1, "last_token": 1, "logits_needed": 0, "evicted": 0, "namespace": 0,
                                      "fingerprint": 0, "retokenised": 0, "unsealed": 0}},
@@ -112,6 +98,33 @@ class CliTest(unittest.TestCase):
         self.assertNotIn("logprobs", json.loads(self.ellm("run", "--json", "hi")))
         self.assertEqual(json.loads(self.ellm("run", "--json", "bytes"))["text"], "\ufffd\ufffd")
         self.assertEqual(json.loads(self.ellm("run", "--json", "escape"))["text"], "a\x1b[31mb\x9bc\td")
+
+    def test_run_samples(self):
+        text = self.ellm("run", "-n", "3", "hi")
+        self.assertRegex(text, r"\A--- sample 0 ---\nchat model= user=<hi> [^\n]* n=3\n--- sample 1 ---\nsample 1\n--- sample 2 ---\nsample 2\n\Z")
+        answers = [json.loads(line) for line in self.ellm("run", "--samples=3", "--json", "--raw", "hi").splitlines()]
+        self.assertEqual([(answer["sample"], answer["tokens"]) for answer in answers], [(0, [11, 12]), (1, [1]), (2, [2])])
+        self.assertEqual(answers[1]["text"], "sample 1")
+        for wrong in ("0", "-1", "x", "4294967296"):
+            self.ellm("run", "-n", wrong, "hi", code=64)
+            self.assertIn("'%s' is not a number of answers, 1 or more" % wrong, self.error)
+
+    def test_deadlines_and_priorities(self):
+        for command in (["run", "x"], ["run", "--raw", "x"], ["chat"]):
+            text = self.ellm(*command, "--deadline", "1.5", "--priority", "batch", stdin=b"" if command[0] == "run" else b"x\n")
+            self.assertRegex(text, r" batch deadline=1500\n\Z")
+            self.assertNotRegex(self.ellm(*command, stdin=b"" if command[0] == "run" else b"x\n"), "batch|deadline")
+        self.assertEqual(self.ellm("run", "late", "--deadline", "10", code=75), "half an \n")
+        self.assertEqual(self.error, "ellm: the deadline of 10 s has passed: the answer is not complete\n")
+        self.assertEqual(self.ellm("chat", "--deadline", "10", stdin=b"late\nmore\n", code=75), "half an \n")
+        self.assertEqual(json.loads(self.ellm("run", "late", "--deadline", "10", "--json", code=75))["finish_reason"], "deadline")
+        for wrong in ("0", "-1", "1e9", "4294968", "nan", "inf", "soon"):
+            for command in ("run", "chat", "score", "batch"):
+                self.ellm(command, "x", "--deadline=" + wrong, code=64)
+                self.assertIn("--deadline: '%s' is not a number of seconds, more than 0 and at most 4294967" % wrong, self.error)
+        self.ellm("run", "x", "--deadline", "4294967")
+        self.ellm("run", "x", "--priority", "urgent", code=64)
+        self.assertIn("--priority", self.error)
 
     def test_run_logprobs_and_statistics_without_json(self):
         text = self.ellm("run", "--logprobs", "2", "-v", "hi")
@@ -122,7 +135,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(self.ellm("run", "escape"), "a\x1b[31mb\x9bc\td\n")
 
     def test_daemon_errors_have_their_exit_codes(self):
-        for code, exit_code in {1: 64, 2: 76, 3: 76, 4: 65, 5: 75, 6: 66, 7: 65, 8: 65, 9: 70, 10: 75, 11: 70, 12: 130}.items():
+        for code, exit_code in {1: 64, 2: 76, 3: 76, 4: 65, 5: 75, 6: 66, 7: 65, 8: 65, 9: 70, 10: 75, 11: 70, 12: 130, 13: 77, 14: 75}.items():
             self.ellm("run", f"error {code}", code=exit_code)
             self.assertTrue(self.error.startswith("ellm: said by the daemon"), self.error)
         self.ellm("run", "error 5", code=75)
@@ -153,7 +166,7 @@ class CliTest(unittest.TestCase):
         for arguments in ([], ["--nonsense"], ["nonsense"], ["run", "--nonsense", "x"], ["run", "a", "b"], ["run", "--top-k", "x", "a"], ["run", "--top-k", "-1", "a"],
                           ["run", ""], ["run", "--logit-bias", "5", "a"], ["run", "--logit-bias", "5=x", "a"], ["run", "--seed"], ["run", "--seed", "-1", "a"],
                           ["run", "--seed", "18446744073709551616", "a"], ["status", "now"], ["score", "--top", "-1", "x"],
-                          ["tokenize", "--model", "a", "--model-file", "b", "x"], ["models", "--load", "a", "--unload", "b"]):
+                          ["tokenize", "--model", "a", "--model-file", "b", "x"], ["models", "--load", "a"]):
             if arguments:
                 self.ellm(*arguments, code=64)
             else:
@@ -266,8 +279,8 @@ class CliTest(unittest.TestCase):
         text = self.ellm("models")
         self.assertRegex(text, r"NAME +SIZE .*\ntiny +1\.5 GiB +1\.5B +Q8_0 100 % +llama +4096 +loaded\nlarge .*on disk\n\Z")
         self.assertEqual([m["name"] for m in json.loads(self.ellm("models", "--json"))["models"]], ["tiny", "large"])
-        self.ellm("models", "--load", "tiny")
-        self.ellm("models", "--unload", "other", code=66)
+        self.ellm("load", "tiny")
+        self.ellm("unload", "other", code=66)
         self.assertIn("there is no model 'other' (`ellm pull` fetches models)", self.error)
         self.assertRegex(self.ellm("ps"), r"tiny .*320 +128 +64\n\n.*REQUEST.*\n.*1000 .*chat +decode")
         self.assertEqual(json.loads(self.ellm("ps", "--json"))["requests"][0]["state"], "decode")

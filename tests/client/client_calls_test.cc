@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <cmath>
 #include <csignal>
+#include <functional>
 #include <future>
+#include <system_error>
 
 #include "tests/client/client_fixture.h"
 
@@ -67,7 +69,7 @@ TEST_F(ClientTest, EveryBlockingCallSendsItsRequestAndTakesItsReply) {
     peer.send(status);
     auto models = peer.expect<Models>();
     EXPECT_EQ(models.action, ModelsAction::load);
-    ModelsReply reply{models.id, std::vector<ModelInfo>(1)};
+    ModelsReply reply{models.id, std::vector<ModelInfo>(1), {}};
     reply.models[0].name = models.name;
     peer.send(reply);
     auto cancel = peer.expect<Cancel>();
@@ -94,6 +96,126 @@ TEST_F(ClientTest, EveryBlockingCallSendsItsRequestAndTakesItsReply) {
   EXPECT_EQ(server_->trouble(), "");
 }
 
+TEST_F(ClientTest, SamplesAreToldApart) {
+  features_ = {kFeatureSamples, kFeatureDeadline};
+  serve([](Peer& peer) {
+    auto request = peer.expect<Chat>();
+    EXPECT_EQ(request.n, 3u);
+    EXPECT_EQ(request.deadline_ms, 10000u);
+    EXPECT_EQ(request.priority, Priority::batch);
+    for (uint32_t sample : {2u, 0u, 1u, 0u}) {
+      Token piece = token(request.id, std::string(1, static_cast<char>('a' + sample)), sample);
+      piece.sample = sample;
+      peer.send(piece);
+    }
+    for (uint32_t sample : {1u, 2u, 0u}) {
+      Done end = done(request.id, sample == 2 ? FinishReason::deadline : FinishReason::stop);
+      end.sample = sample;
+      end.remaining = sample == 0 ? 0 : 3 - sample;
+      end.usage.prompt_tokens = sample == 0 ? 7 : 0;
+      peer.send(end);
+    }
+  });
+  Client client(path_);
+  Chat request;
+  request.n = 3, request.deadline_ms = 10000, request.priority = Priority::batch;
+  std::string streamed;
+  const Completion first = client.chat(request, [&](const Token& t) { streamed += std::to_string(t.sample) + t.text; });
+  EXPECT_EQ(streamed, "2c0a1b0a");
+  EXPECT_EQ(first.text, "aa");
+  EXPECT_EQ(first.sample, 0u);
+  EXPECT_EQ(first.usage.prompt_tokens, 7u);
+  ASSERT_EQ(first.others.size(), 2u);
+  EXPECT_EQ(first.others[0].text, "b");
+  EXPECT_EQ(first.others[1].text, "c");
+  EXPECT_EQ(first.others[1].sample, 2u);
+  EXPECT_EQ(first.others[1].finish_reason, FinishReason::deadline);
+  EXPECT_EQ(first.others[0].usage.prompt_tokens, 0u);
+}
+
+TEST_F(ClientTest, ASampleThatWasNotAskedForIsAnError) {
+  features_ = {kFeatureSamples};
+  serve([](Peer& peer) {
+    auto request = peer.expect<Generate>();
+    Token piece = token(request.id, "x", 1);
+    piece.sample = 2;
+    peer.send(piece);
+    peer.receive();
+  });
+  Client client(path_);
+  Generate request;
+  request.n = 2;
+  EXPECT_EQ(connection_error([&] { client.generate(request); }).kind(), Kind::protocol);
+}
+
+TEST_F(ClientTest, AnOlderDaemonIsNotAskedForWhatItWouldNotHeed) {
+  serve(answer_everything);
+  Client client(path_);
+  Generate several, soon;
+  several.n = 2, soon.deadline_ms = 1;
+  Score score;
+  score.deadline_ms = 1;
+  const std::vector<std::function<void()>> calls = {
+      [&] { client.generate(several); }, [&] { client.generate(soon); }, [&] { client.score(score); },
+      [&] { client.start(several); },    [&] { client.remove_model("m"); }, [&] { client.add_model("m", {"/dev/null"}); }};
+  for (const auto& call : calls) {
+    const ClientError error = client_error(call);
+    EXPECT_EQ(error.code(), ErrorCode::unknown_message);
+    EXPECT_TRUE(contains(error.what(), "fake 1 is too old to")) << error.what();
+  }
+  Generate batch;                         // it would go first there: no harm
+  batch.priority = Priority::batch;
+  EXPECT_EQ(client.generate(batch).tokens.size(), 5u);
+}
+
+TEST_F(ClientTest, AddModelHandsItsFilesOver) {
+  features_ = {kFeatureManage};
+  const std::vector<std::string> paths = {directory_ + "/one", directory_ + "/two"};
+  for (const std::string& path : paths) {
+    FILE* file = fopen(path.c_str(), "w");
+    ASSERT_TRUE(file);
+    fputs(path.ends_with("one") ? "first" : "the second", file);
+    fclose(file);
+  }
+  std::vector<std::string> contents;
+  std::vector<AddModel> seen;
+  serve([&](Peer& peer) {
+    while (auto message = peer.receive()) {
+      if (auto* removal = std::get_if<Models>(&*message)) {
+        EXPECT_EQ(removal->action, ModelsAction::remove);
+        peer.send(Error{removal->id, ErrorCode::no_such_model, "no " + removal->name, 0});
+        continue;
+      }
+      seen.push_back(std::get<AddModel>(*message));
+      for (int fd : peer.take_descriptors()) {
+        char text[32] = {};
+        EXPECT_GT(pread(fd, text, sizeof text - 1, 0), 0);
+        contents.emplace_back(text);
+        close(fd);
+      }
+      ModelsReply reply{seen.back().id, std::vector<ModelInfo>(seen.back().name == "none" ? 0 : 1), {}};
+      if (!reply.models.empty()) reply.models[0].name = seen.back().name;
+      peer.send(reply);
+    }
+  });
+  Client client(path_);
+  EXPECT_EQ(client.add_model("m", paths).name, "m");
+  client.add_model("m", {paths[1]}, Adding::install);
+  client.add_model("m", {paths[0]}, Adding::replace);
+  EXPECT_EQ(contents, (std::vector<std::string>{"first", "the second", "the second", "first"}));
+  ASSERT_EQ(seen.size(), 3u);
+  ASSERT_EQ(seen[0].files.size(), 2u);
+  EXPECT_EQ(seen[0].files[1].path, paths[1]);
+  EXPECT_EQ(seen[0].files[1].bytes, 10u);
+  EXPECT_EQ((std::vector<bool>{seen[0].install, seen[0].replace, seen[1].install, seen[1].replace, seen[2].install,
+                               seen[2].replace}),
+            (std::vector<bool>{false, false, true, false, true, true}));
+  EXPECT_THROW(client.add_model("m", {directory_ + "/three"}), std::system_error);
+  EXPECT_EQ(connection_error([&] { client.add_model("none", {paths[0]}); }).kind(), Kind::protocol);
+  EXPECT_EQ(client_error([&] { client.remove_model("m"); }).code(), ErrorCode::no_such_model);
+  server_.reset();
+}
+
 TEST_F(ClientTest, EveryErrorCodeComesOutAsItIs) {
   serve([](Peer& peer) {
     while (true) {
@@ -103,7 +225,7 @@ TEST_F(ClientTest, EveryErrorCodeComesOutAsItIs) {
     }
   });
   Client client(path_);
-  for (uint32_t code = 1; code <= 12; code++) {
+  for (uint32_t code = 1; code <= 14; code++) {
     ClientError error = client_error([&] { client.tokenize({0, "", std::string(code, 'x'), true, true}); });
     EXPECT_EQ(static_cast<uint32_t>(error.code()), code);
     EXPECT_EQ(error.what(), "because " + std::to_string(code));

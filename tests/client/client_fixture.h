@@ -29,7 +29,7 @@ class ClientTest : public testing::Test {
   /// Serves every connection with hello and `script`.
   void serve(FakeServer::Script script) {
     server_ = std::make_unique<FakeServer>(
-        path_, [script = std::move(script)](Peer& peer) { peer.say_hello(), script(peer); });
+        path_, [script = std::move(script), this](Peer& peer) { peer.say_hello(features_), script(peer); });
   }
   void serve_raw(FakeServer::Script script) { server_ = std::make_unique<FakeServer>(path_, std::move(script)); }
 
@@ -37,6 +37,7 @@ class ClientTest : public testing::Test {
   ClientOptions options(std::chrono::milliseconds wait) const { return {.socket_path = path_, .wait = wait}; }
 
   std::string directory_, path_;
+  std::vector<std::string> features_ = {"fake"};
   std::unique_ptr<FakeServer> server_;
 };
 

@@ -108,8 +108,8 @@ TEST_F(ClientTest, FieldsOfTheFutureAreIgnoredAndMissingOnesHaveDefaults) {
     peer.expect<Hello>();
     peer.send_raw(frame("\x95\x01\x01\xa7later 2\x91\xa1" "f\x81\xa1k\xc0"));             // hello, and a map
     EXPECT_EQ(peer.expect<Generate>().id, 1u);
-    peer.send_raw(frame("\x96\x20\x01\xa1x\x91\x05\x90\xa4more"));                        // token, and a text
-    peer.send_raw(frame("\x98\x21\x01\x02\xa1m\x07\x97\x01\x02\x03\x04\x05\x90\x06\x90\xc3"));   // done, its usage longer
+    peer.send_raw(frame(std::string("\x97\x20\x01\xa1x\x91\x05\x90\x00\xa4more", 14)));                        // token, and a text
+    peer.send_raw(frame(std::string("\x9a\x21\x01\x02\xa1m\x07\x97\x01\x02\x03\x04\x05\x90\x06\x90\x00\x00\xc3", 19)));   // done, its usage longer
     EXPECT_EQ(peer.expect<Generate>().id, 2u);
     peer.send_raw(frame("\x92\x21\x02"));                                                  // an older one's done
   });

@@ -37,9 +37,19 @@ std::string describe(const Sampling& s) {
   return out;
 }
 
+/// What is not as usual.
+template <class M>
+std::string urgency(const M& m) {
+  std::string text;
+  if (m.priority == Priority::batch) text += " batch";
+  if (m.deadline_ms != 0) text += " deadline=" + std::to_string(m.deadline_ms);
+  if (m.n != 1) text += " n=" + std::to_string(m.n);
+  return text;
+}
+
 std::string describe(const Generate& m) {
   return "generate model=" + m.model + (m.use_tokens ? " tokens=" + join(m.tokens) : " prompt=<" + m.prompt + ">") +
-         " " + describe(m.sampling);
+         " " + describe(m.sampling) + urgency(m);
 }
 std::string describe(const Chat& m) {
   std::string text = "chat model=" + m.model;
@@ -47,7 +57,7 @@ std::string describe(const Chat& m) {
     text += " " + message.role + "=<" + message.content + ">" +
             (message.token_ids.empty() ? "" : "[" + join(message.token_ids) + "]");
   if (!m.variables.empty()) text += " variables=" + m.variables;
-  return text + " " + describe(m.sampling);
+  return text + " " + describe(m.sampling) + urgency(m);
 }
 const std::string& prompt_of(const Generate& m) { return m.prompt; }
 std::string prompt_of(const Chat& m) { return m.messages.empty() ? "" : m.messages.back().content; }
@@ -112,7 +122,7 @@ class Session {
   bool on(const Models& m) {
     if (m.action != ModelsAction::list && m.name != "tiny")
       return send(Error{m.id, ErrorCode::no_such_model, "there is no model '" + m.name + "'", 0});
-    return send(ModelsReply{m.id, {model("tiny", true), model("large", false)}});
+    return send(ModelsReply{m.id, {model("tiny", true), model("large", false)}, {}});
   }
   template <class M>
   bool on(const M& m) {
@@ -135,8 +145,9 @@ class Session {
     return true;
   }
 
-  void finish(uint32_t id, FinishReason reason, uint32_t tokens) {
+  void finish(uint32_t id, FinishReason reason, uint32_t tokens, uint32_t sample = 0, uint32_t remaining = 0) {
     Done done;
+    done.sample = sample, done.remaining = remaining;
     done.id = id, done.finish_reason = reason, done.model = "tiny", done.seed = 5, done.usage = {3, 1, tokens, 0, 0, {1, 1, 0, 0, 0, 0, 0, 0}};
     done.timings.ttft_ms = 12.5, done.timings.decode_tokens_per_second = 40;
     peer_.send(done);
@@ -167,6 +178,15 @@ class Session {
                        : prompt == "bytes" ? "\xFF\xFE"
                        : prompt == "much"  ? std::string(1 << 20, 'x')
                                            : describe(m);
+    if (prompt == "late") {
+      peer_.send(Token{m.id, "half an ", {11}, {}});
+      finish(m.id, FinishReason::deadline, 1);
+      return true;
+    }
+    for (uint32_t sample = m.n; sample-- > 1;) {          // the last one first
+      peer_.send(Token{m.id, "sample " + std::to_string(sample), {sample}, {}, sample});
+      finish(m.id, FinishReason::length, 1, sample, sample);
+    }
     size_t half = text.size() / 2;
     std::vector<TokenLogprob> first, second;
     if (m.sampling.want_logprobs) first = {{11, -0.1f, {{11, -0.1f}, {4, -3}}}}, second = {{12, -0.25f, {}}};
@@ -188,7 +208,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 64;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   ellm::client::FakeServer server(argv[1], [](ellm::client::Peer& peer) {
-    peer.say_hello();
+    peer.say_hello({ellm::client::kFeatureManage, ellm::client::kFeatureSamples, ellm::client::kFeatureDeadline});
     ellm::client::Session session(peer);
     while (auto message = peer.receive())
       if (!session.answer(*message)) return;

@@ -49,25 +49,37 @@ class Peer {
     if (!message || !std::holds_alternative<M>(*message)) throw std::runtime_error(std::string("expected ") + M::kName);
     return std::get<M>(std::move(*message));
   }
-  void say_hello() {
+  void say_hello(std::vector<std::string> features = {"fake"}) {
     expect<Hello>();
     Hello hello;
     hello.software = "fake 1";
-    hello.features = {"fake"};
+    hello.features = std::move(features);
     send(hello);
   }
+  /// What has come with the messages so far, to be closed by the caller.
+  std::vector<int> take_descriptors() { return std::exchange(descriptors_, {}); }
 
  private:
   bool read_whole(void* to, size_t bytes) {
     auto* at = static_cast<char*>(to);
     while (bytes > 0) {
-      ssize_t got = recv(fd_, at, bytes, 0);
+      iovec part{at, bytes};
+      alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
+      msghdr header{};
+      header.msg_iov = &part, header.msg_iovlen = 1;
+      header.msg_control = control, header.msg_controllen = sizeof control;
+      ssize_t got = recvmsg(fd_, &header, MSG_CMSG_CLOEXEC);
       if (got <= 0) return false;
+      for (cmsghdr* each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, each)) {
+        const auto* first = reinterpret_cast<const int*>(CMSG_DATA(each));
+        descriptors_.insert(descriptors_.end(), first, first + (each->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      }
       at += got, bytes -= static_cast<size_t>(got);
     }
     return true;
   }
   int fd_;
+  std::vector<int> descriptors_;
   std::mutex send_mutex_;
 };
 

@@ -23,6 +23,10 @@ template <>
 inline constexpr uint32_t kEnumerators<ModelsAction> = 3;
 template <>
 inline constexpr uint32_t kEnumerators<CacheAction> = 6;
+template <>
+inline constexpr uint32_t kEnumerators<Priority> = 2;
+template <class E>
+inline constexpr uint32_t kFirst = std::is_same_v<E, Priority> ? 0 : 1;
 
 /// Values that count up: every field of a message is told from its neighbours. Used for the golden files; never change
 /// it.
@@ -88,7 +92,7 @@ void fill(T& value, Source& source) {
   else if constexpr (std::is_floating_point_v<T>)
     value = static_cast<T>(source.floating());
   else if constexpr (std::is_enum_v<T>)
-    value = static_cast<T>(1 + source.integer(32) % kEnumerators<T>);
+    value = static_cast<T>(kFirst<T> + source.integer(32) % kEnumerators<T>);
   else if constexpr (std::is_integral_v<T>)
     value = static_cast<T>(source.integer(8 * sizeof(T)));
   else

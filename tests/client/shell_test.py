@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from fake_daemon import WithFakeDaemon
+
 ELLM, FAKE, SHELL, BUILD = sys.argv[1:5]
 del sys.argv[1:5]
 
@@ -21,23 +23,8 @@ def read(path):
         return file.read()
 
 
-class ShellTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="ellm-shell-")
-        cls.socket = cls.directory.name + "/ellmd.sock"
-        cls.daemon = subprocess.Popen([FAKE, cls.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert cls.daemon.stdout.readline() == b"ready\n"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.communicate()
-        cls.directory.cleanup()
-
-    def environment(self, **more):
-        result = {k: v for k, v in os.environ.items() if not k.startswith(("ELLM_", "XDG_")) and k != "NO_COLOR"}
-        result.update(ELLM_SOCKET=self.socket, HOME=self.directory.name, LC_ALL="C.UTF-8", TERM="xterm", **more)
-        return result
+class ShellTest(WithFakeDaemon):
+    FAKE, LOCALE = FAKE, "C.UTF-8"
 
     def output(self, *command, **more):
         done = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, env=self.environment(**more))
@@ -79,7 +66,7 @@ class ShellTest(unittest.TestCase):
                          sorted(["ellm.1"] + [f"ellm-{command}.1" for command in commands]))
 
     def test_values_and_examples_of_help_are_in_the_pages(self):
-        self.assertIn("\\fB\\-n\\fR, \\fB\\-\\-max\\-tokens\\fR \\fIN\\fR", read(SHELL + "/man/man1/ellm-run.1"))
+        self.assertIn("\\fB\\-n\\fR, \\fB\\-\\-samples\\fR \\fIN\\fR", read(SHELL + "/man/man1/ellm-run.1"))
         for command in self.commands():
             if "Examples:\n" not in self.output(ELLM, command, "--help"):
                 continue

@@ -6,10 +6,11 @@ import struct
 (HELLO, GENERATE, CHAT, TOKENIZE, DETOKENIZE, RENDER_TEMPLATE, SCORE, CANCEL, STATUS, MODELS) = range(1, 11)
 CACHE, CACHE_REPLY = 12, 41
 (TOKEN, DONE, ERROR, TOKENIZE_REPLY, TEXT_REPLY, SCORE_REPLY, STATUS_REPLY, MODELS_REPLY, OK) = range(32, 41)
-STOP, LENGTH, CANCELLED = 1, 2, 3
+STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4
+INTERACTIVE, BATCH = 0, 1
 LIST, LOAD, UNLOAD = 1, 2, 3
 (BAD_REQUEST, UNKNOWN_MESSAGE, UNSUPPORTED_VERSION, TOO_LARGE, BUSY, NO_SUCH_MODEL, MODEL_FAILED, TEMPLATE_FAILED,
- NO_SUCH_REQUEST, SHUTTING_DOWN, INTERNAL, CANCELLED_ERROR) = range(1, 13)
+ NO_SUCH_REQUEST, SHUTTING_DOWN, INTERNAL, CANCELLED_ERROR, DENIED, DEADLINE_ERROR) = range(1, 15)
 
 MODEL_FIELDS = ("name path architecture size_label weight_types tokenizer parameters file_bytes resident_bytes context "
                 "loaded locked chat kv_type kv_pages kv_pages_free kv_pages_cached").split()
@@ -111,7 +112,7 @@ class Completion:
     def recomputed(self):
         """{reason: tokens}, those that are not 0. With the cached tokens the whole prompt."""
         recomputed = dict(zip(RECOMPUTED_FIELDS, self.usage[5]))
-        assert self.cached + sum(recomputed.values()) == self.usage[0] or self.finish_reason == CANCELLED, self.usage
+        assert self.cached + sum(recomputed.values()) == self.usage[0] or self.finish_reason in (CANCELLED, DEADLINE), self.usage
         return {reason: tokens for reason, tokens in recomputed.items() if tokens}
 
 
@@ -186,7 +187,12 @@ class Connection:
 
     def finish(self, request, on_token=None):
         """Collects the events of a completion; events of others are not expected."""
-        out = Completion()
+        [out] = self.finish_all(request, 1, on_token)
+        return out
+
+    def finish_all(self, request, n, on_token=None):
+        """The same for n samples: a list of them."""
+        samples = [Completion() for _ in range(n)]
         while True:
             message = self.receive()
             if message[0] == OK:
@@ -195,9 +201,16 @@ class Connection:
             if message[0] == ERROR:
                 raise Failed(message[1:])
             if message[0] == DONE:
-                _, _, out.finish_reason, out.model, out.seed, out.usage, out.timings = message
-                return out
+                out = samples[message[7]]
+                assert out.finish_reason is None, "a sample ended twice"
+                _, _, out.finish_reason, out.model, out.seed, out.usage, out.timings = message[:7]
+                assert message[8] == sum(sample.finish_reason is None for sample in samples), message
+                if message[8] == 0:
+                    return samples
+                continue
             assert message[0] == TOKEN, message
+            out = samples[message[5]]
+            assert out.finish_reason is None, "a piece of a sample that has ended"
             out.events += 1
             out.text += message[2]
             out.tokens += message[3]
@@ -208,6 +221,9 @@ class Connection:
     def generate(self, prompt="", model="", tokens=None, on_token=None, **options):
         request = self.begin(GENERATE, model, prompt, tokens or [], tokens is not None, sampling(**options))
         return self.finish(request, on_token)
+
+    def samples(self, prompt, n, tokens=None, urgency=(INTERACTIVE, 0), **options):
+        return self.finish_all(self.begin(GENERATE, "", prompt, tokens or [], tokens is not None, sampling(**options), *urgency, n), n)
 
     def status(self):
         status = dict(zip(STATUS_FIELDS, self.reply(STATUS)[1:]))

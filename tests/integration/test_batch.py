@@ -116,6 +116,30 @@ class Batch(unittest.TestCase):
         self.assertEqual(got, alone)
         self.assertEqual(len({result["id"] for result in results}), len(lines))
 
+    def test_samples_are_choices(self):
+        options = dict(temperature=1, seed=6, max_tokens=15)
+        self.write([plain("p", "Once upon a time", n=3, **options), plain("one", "Once upon a time", n=1, **options),
+                    chat("c", "Hi", n=2, logprobs=True, model="chat", **options), plain("none", "x", n=0), plain("many", "x", n=10 ** 6)])
+        self.batch("--deadline", "60", code=65)
+        several, one, talk, none, many = self.results()
+        with self.daemon.connect() as connection:
+            expected = connection.samples("Once upon a time", 3, temperature=1.0, top_p=0.95, seed=6, max_tokens=15)
+        body = several["response"]["body"]
+        self.assertEqual([(choice["index"], choice["text"]) for choice in body["choices"]],
+                         [(i, sample.text) for i, sample in enumerate(expected)])
+        self.assertEqual(body["usage"]["completion_tokens"], sum(len(sample.tokens) for sample in expected))
+        self.assertEqual(body["usage"]["prompt_tokens"], expected[0].usage[0])
+        self.assertEqual([choice["text"] for choice in one["response"]["body"]["choices"]], [expected[0].text])
+        self.assertEqual([choice["index"] for choice in talk["response"]["body"]["choices"]], [0, 1])
+        self.assertTrue(all(choice["logprobs"]["content"] for choice in talk["response"]["body"]["choices"]))
+        self.assertIn("n must be at least 1", none["error"]["message"])
+        self.assertIn("n is 1000000; allowed is 1 to 64", many["response"]["body"]["error"]["message"])
+
+    def test_a_deadline_holds_for_each_request(self):
+        self.write([plain("long", "Once", max_tokens=1900, ignore_eos=True), plain("short", "Once", max_tokens=1)])
+        self.batch("--deadline", "0.001", "--in-flight", "1")
+        self.assertEqual(self.results()[0]["response"]["body"]["choices"][0]["finish_reason"], "deadline")
+
     def test_logprobs_spell_the_text(self):
         self.write([plain("p", "Once upon", max_tokens=12, temperature=0, logprobs=2),
                     chat("c", "Hi", max_tokens=12, temperature=0, logprobs=True, top_logprobs=3, model="chat"),
@@ -275,7 +299,7 @@ class Batch(unittest.TestCase):
             (plain("f", "x", temperature="hot"), "invalid_request", 'body.temperature must be a number, is "hot"'),
             (plain("g", "x", max_tokens=0), "invalid_request", "body.max_tokens must be at least 1, is 0"),
             (plain("h", "x", max_tokens=-1), "invalid_request", "body.max_tokens must be a whole number"),
-            (plain("i", "x", n=10 ** 6), "invalid_request", "body.n must be absent or 1"),
+            (plain("i", "x", n=2, best_of=3), "invalid_request", "body.best_of must be absent or 2"),
             (plain("j", ["a", "b"]), "invalid_request", "body.prompt must be one string"),
             (chat("k", [{"role": "user", "content": [{"type": "image_url"}]}]), "invalid_request", "part of type 'image_url'"),
             (chat("l", [{"content": "x"}]), "invalid_request", "body.messages[0] has no role"),

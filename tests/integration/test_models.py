@@ -1,6 +1,7 @@
 """`ellm load`, `unload` and `rm`, and files that are handed over as descriptors: what the daemon takes, refuses and closes."""
 
 import array
+import fcntl
 import os
 import pty
 import shutil
@@ -269,6 +270,35 @@ class Program(unittest.TestCase):
             self.assertTrue(os.path.exists(STORIES))  # what was there was a link
             self.assertEqual(os.listdir(daemon.models_dir), [])
             self.ellm(daemon, "rm", "stories", code=NOINPUT)
+
+    @needs_model
+    def test_rm_takes_what_an_interrupted_pull_left(self):
+        with running(models={"stories": STORIES}) as daemon:
+            folder = daemon.models_dir + "/.pull-half"
+            os.mkdir(folder)
+            for name in ("lock", "half.gguf"):
+                with open(folder + "/" + name, "w") as file:
+                    file.write("x")
+            with open(folder + "/lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # a pull is running
+                self.assertIn("no model 'half'", self.ellm(daemon, "rm", "half", code=NOINPUT))
+                self.assertEqual(sorted(os.listdir(folder)), ["half.gguf", "lock"])
+            self.assertEqual(self.ellm(daemon, "rm", "half"), "removed half\n")
+            self.assertEqual(os.listdir(daemon.models_dir), ["stories.gguf"])
+            self.ellm(daemon, "rm", "half", code=NOINPUT)
+            self.ellm(daemon, "rm", "../half", code=NOINPUT)
+
+    def test_a_models_directory_that_cannot_be_read(self):
+        with running() as daemon:
+            self.assertIn("no models yet", self.ellm(daemon, "models"))
+            os.rmdir(daemon.models_dir)
+            self.assertIn("no models yet", self.ellm(daemon, "models"))
+            with open(daemon.models_dir, "w"):
+                pass
+            fault = "ellmd cannot read %s: Not a directory" % daemon.models_dir
+            self.assertEqual(self.ellm(daemon, "models", code=NOPERM), "ellm: %s\n" % fault)
+            self.assertIn(fault, self.ellm(daemon, "load", "stories", code=NOINPUT))
+            self.assertIn("Not a directory", self.ellm(daemon, "models", "--json", code=NOPERM))
 
     @needs_model
     def test_rm_asks_on_a_terminal(self):

@@ -101,7 +101,7 @@ class Prefix(unittest.TestCase):
     @unittest.skipUnless(ELLM, "ELLM is unset")
     def test_run_json_says_it(self):
         def run():
-            command = [ELLM, "run", "--socket", self.daemon.socket, "--json", "-t", "0", "-n", "4", "--raw", "Once upon a time"]
+            command = [ELLM, "run", "--socket", self.daemon.socket, "--json", "-t", "0", "--max-tokens", "4", "--raw", "Once upon a time"]
             done = subprocess.run(command, capture_output=True, text=True, env=environment(self.daemon.directory))
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(done.stdout)

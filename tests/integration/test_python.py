@@ -142,6 +142,39 @@ class Clients(OneDaemon):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_samples_deadlines_and_priorities(self):
+        options = dict(temperature=1, seed=4, max_tokens=30)
+        with self.daemon.connect() as connection:
+            expected = [sample.tokens for sample in connection.samples("Once", 4, temperature=1.0, top_p=0.95, seed=4, max_tokens=30)]
+        answer = self.client.generate("Once", n=4, priority="batch", deadline=60, **options)
+        self.assertEqual([sample.tokens for sample in answer.samples], expected)
+        self.assertEqual([sample.sample for sample in answer.samples], [0, 1, 2, 3])
+        self.assertEqual([sample.usage.prompt_tokens > 0 for sample in answer.samples], [True, False, False, False])
+        self.assertEqual(self.client.generate("Once", **options).tokens, expected[0])
+        texts = [""] * 4
+        for piece in self.client.generate_stream("Once", n=4, **options):
+            texts[piece.sample] += piece.text
+        self.assertEqual(texts, [sample.text for sample in answer.samples])
+
+        async def ask():
+            async with ellm.AsyncClient(self.daemon.socket) as client:
+                late = await client.generate("Once", n=2, deadline=0.001, **LONG)
+                return await client.generate("Once", n=4, priority="batch", deadline=60, **options), late
+        again, late = asyncio.run(ask())
+        self.assertEqual([sample.tokens for sample in again.samples], expected)
+        self.assertEqual([sample.finish_reason for sample in late.samples], [ellm.FinishReason.DEADLINE] * 2)
+        with self.assertRaises(ellm.DeadlinePassed):
+            self.client.score([403] * 2000, deadline=0.001, top=100)
+        for wrong in (0, -1, float("nan"), float("inf"), 1e9):
+            with self.assertRaises(ellm.BadRequest) as raised:
+                self.client.generate("Once", deadline=wrong)
+            self.assertIn("more than 0 and at most 4294967", str(raised.exception))
+        with self.assertRaises(ellm.BadRequest):
+            self.client.generate("Once", priority="urgent")
+        with self.assertRaises(ellm.BadRequest) as raised:
+            self.client.generate("Once", n=10 ** 6)
+        self.assertIn("allowed is 1 to 64", str(raised.exception))
+
     def test_errors(self):
         with self.assertRaises(ellm.BadRequest) as raised:
             self.client.generate("x", temperature=-1)
@@ -161,6 +194,33 @@ class Clients(OneDaemon):
             self.assertEqual([m.name for m in client.status().models], ["two"])
             client.unload("two")
             self.assertEqual(client.status().models, [])
+
+    def test_models_that_are_handed_over(self):
+        with running(models={"one": STORIES}) as daemon, ellm.Client(daemon.socket) as client:
+            self.assertTrue(client.add_model("loaded", STORIES).loaded)
+            client.unload("loaded")
+            installed = client.add_model("installed", [STORIES], install=True)
+            self.assertEqual(installed.path, os.path.join(daemon.models_dir, "installed.gguf"))
+            with self.assertRaises(ellm.ModelFailed):
+                client.add_model("installed", STORIES, install=True)
+
+            async def ask():
+                async with ellm.AsyncClient(daemon.socket) as client:
+                    await asyncio.gather(*(client.add_model("m%d" % i, STORIES, install=True) for i in range(3)),
+                                         client.add_model("installed", STORIES, replace=True))
+                    cancelled = asyncio.create_task(client.add_model("never", STORIES))
+                    await asyncio.sleep(0)
+                    cancelled.cancel()
+                    await asyncio.gather(cancelled, return_exceptions=True)
+                    await client.remove_model("m1")
+                    return [model.name for model in await client.models()]
+            self.assertLessEqual({"installed", "m0", "m2", "one"}, set(asyncio.run(ask())))
+            client.remove_model("installed")
+            self.assertNotIn("installed", [model.name for model in client.models()])
+            with self.assertRaises(ellm.NoSuchModel):
+                client.remove_model("installed")
+            with self.assertRaises(FileNotFoundError):
+                client.add_model("x", "/nowhere/x.gguf")
 
 
 @contextlib.contextmanager
@@ -390,7 +450,7 @@ class Protocol(unittest.TestCase):
                 send(1, 1, "later 2", ["telepathy"], {"more": 1})
                 number = receive()[1]
                 send(999, number, "an event that nobody knows")
-                send(32, number, "x", [5], [], "more")
+                send(32, number, "x", [5], [], 0, "more")
                 send(33, number, 2, "m", 7, [1, 2, 3, 4, 5, [6], 7], [])
                 send(34, receive()[1], 99, "an error of the future")
         with folder() as directory, socket.socket(socket.AF_UNIX) as listener:

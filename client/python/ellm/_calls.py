@@ -1,14 +1,16 @@
 """What both clients share: requests from arguments, answers from replies, and which failures may be repeated."""
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, Union
+from typing import IO, Any, Generic, Literal, Optional, TypedDict, TypeVar, Union
 
 from . import messages as m
-from .errors import Absent, Lost, ProtocolMismatch, ShuttingDown, UnsupportedVersion, from_daemon
+from .errors import Absent, BadRequest, Lost, ProtocolMismatch, ShuttingDown, UnsupportedVersion, from_daemon
 
 DEFAULT_WAIT = 3.0          # seconds, for a daemon that starts or restarts
 LONGEST_START = 600.0       # a daemon listens before it loads a model
@@ -23,7 +25,9 @@ BEFORE = ("ellmd closed the connection (stopped or crashed) before the request w
 
 
 class Options(TypedDict, total=False):
-    """Sampling and length, as in messages.Sampling; `logprobs` asks for the log-probabilities too."""
+    """Sampling and length, as in messages.Sampling; `logprobs` asks for the log-probabilities too. `n`: samples of the one
+    prompt, which is computed once. `deadline`: seconds from the request's arrival, after which it ends with what there is.
+    `priority`: interactive requests go before batch requests."""
     temperature: float
     top_k: int
     top_p: float
@@ -37,15 +41,19 @@ class Options(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     logprobs: int
     ignore_eos: bool
+    n: int
+    deadline: Optional[float]
+    priority: PriorityName
 
 
+PriorityName = Literal["interactive", "batch"]
 Prompt = Union[str, Sequence[int]]
 ChatInput = Union[str, Iterable[Union[m.ChatMessage, Mapping[str, Any]]]]
 
 
 @dataclass
 class Completion:
-    """An answer, whole."""
+    """An answer, whole; with `n` the first sample, and the others in `others`."""
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[m.TokenLogprob] = field(default_factory=list)
@@ -54,6 +62,13 @@ class Completion:
     seed: int = 0
     usage: m.Usage = field(default_factory=m.Usage)
     timings: m.Timings = field(default_factory=m.Timings)
+    sample: int = 0
+    others: list[Completion] = field(default_factory=list)
+
+    @property
+    def samples(self) -> list[Completion]:
+        """All of them. The prompt is counted in the first one's usage alone."""
+        return [self, *self.others]
 
     @property
     def message(self) -> m.ChatMessage:
@@ -76,15 +91,28 @@ class Scores:
 
 # ---- requests ------------------------------------------------------------------------------------------------------
 
-def _sampling(options: Options) -> m.Sampling:
+MOST_SECONDS = 0xffffffff // 1000
+
+
+def _urgency(deadline: Optional[float], priority: str) -> dict[str, Any]:
+    if deadline is not None and not 0 < deadline <= MOST_SECONDS:
+        raise BadRequest("deadline is %r; it is a number of seconds, more than 0 and at most %d" % (deadline, MOST_SECONDS))
+    if priority not in ("interactive", "batch"):
+        raise BadRequest("priority is %r; it is 'interactive' or 'batch'" % (priority,))
+    return {"priority": m.Priority[priority.upper()], "deadline_ms": math.ceil((deadline or 0) * 1000)}
+
+
+def _options(options: Options) -> dict[str, Any]:
+    """As fields of a request."""
     given: dict[str, Any] = dict(options)
+    fields = {"n": given.pop("n", 1), **_urgency(given.pop("deadline", None), given.pop("priority", "interactive"))}
     if "logprobs" in given:
         given["want_logprobs"] = True
     if "logit_bias" in given:
         given["logit_bias"] = list(given["logit_bias"].items())
     if "stop" in given:
         given["stop"] = [given["stop"]] if isinstance(given["stop"], str) else list(given["stop"])
-    return m.Sampling(**given)
+    return {"sampling": m.Sampling(**given), **fields}
 
 
 def _text_or_tokens(prompt: Prompt) -> dict[str, Any]:
@@ -95,7 +123,7 @@ def _text_or_tokens(prompt: Prompt) -> dict[str, Any]:
 
 def generate(prompt: Prompt, model: str, options: Options) -> m.Generate:
     text = prompt if isinstance(prompt, str) else ""
-    return m.Generate(model=model, prompt=text, sampling=_sampling(options), **_text_or_tokens(prompt))
+    return m.Generate(model=model, prompt=text, **_options(options), **_text_or_tokens(prompt))
 
 
 def _chat_message(given: m.ChatMessage | Mapping[str, Any]) -> m.ChatMessage:
@@ -112,11 +140,99 @@ def chat(messages: ChatInput, model: str, tools: Sequence[Any] | None, variables
         messages = [m.ChatMessage("user", messages)]
     return m.Chat(model=model, messages=[_chat_message(message) for message in messages],
                   tools=json.dumps(tools) if tools else "", variables=json.dumps(variables) if variables else "",
-                  sampling=_sampling(options))
+                  **_options(options))
 
 
-def score(text: Prompt, model: str, top: int) -> m.Score:
-    return m.Score(model=model, text=text if isinstance(text, str) else "", top=top, **_text_or_tokens(text))
+def needs(request: m.Message) -> Iterator[tuple[str, str]]:
+    """Features of the daemon without which it would not do what is asked, and what that is."""
+    if getattr(request, "n", 1) != 1:
+        yield m.SAMPLES, "draw several samples of a prompt"
+    if getattr(request, "deadline_ms", 0) != 0:
+        yield m.DEADLINE, "end a request at a deadline"
+    if isinstance(request, m.AddModel):
+        yield m.MANAGE, "take files from its clients"
+    if isinstance(request, m.Models) and request.action == m.ModelsAction.REMOVE:
+        yield m.MANAGE, "remove models"
+
+
+# ---- questions: a request, and what its replies come to --------------------------------------------------------------
+
+T = TypeVar("T")
+R = TypeVar("R", bound=m.Message)
+
+
+class Question(Generic[T]):
+    """`add` takes reply after reply, until `is_last(reply)`; then there is an `answer`."""
+    answer: T
+
+    def __init__(self, request: m.Numbered, descriptors: Sequence[int] = ()) -> None:
+        self.request, self.descriptors = request, descriptors
+
+    def add(self, reply: m.Message) -> None:
+        raise NotImplementedError
+
+
+class _One(Question[T], Generic[T, R]):
+    def __init__(self, request: m.Numbered, kind: type[R], pick: Callable[[R], T], descriptors: Sequence[int] = ()) -> None:
+        super().__init__(request, descriptors)
+        self._kind, self._pick = kind, pick
+
+    def add(self, reply: m.Message) -> None:
+        self.answer = self._pick(_expect(self._kind, reply))
+
+
+class _Score(Question[Scores]):
+    def __init__(self, request: m.Score) -> None:
+        super().__init__(request)
+        self.answer = Scores()
+
+    def add(self, reply: m.Message) -> None:
+        piece = _expect(m.ScoreReply, reply)
+        self.answer.tokens += piece.tokens
+        self.answer.log_probs += piece.log_probs
+        self.answer.top += piece.top
+        self.answer.usage = piece.usage
+
+
+def tokenize(text: str, model: str, add_special: bool, parse_special: bool) -> Question[m.TokenizeReply]:
+    return _One(m.Tokenize(0, model, text, add_special, parse_special), m.TokenizeReply, lambda reply: reply)
+
+
+def detokenize(tokens: Sequence[int], model: str, special: bool) -> Question[str]:
+    return _One(m.Detokenize(0, model, list(tokens), special), m.TextReply, lambda reply: reply.text)
+
+
+def render_template(variables: Mapping[str, Any], model: str) -> Question[str]:
+    return _One(m.RenderTemplate(0, model, json.dumps(variables)), m.TextReply, lambda reply: reply.text)
+
+
+def score(text: Prompt, model: str, top: int, deadline: Optional[float], priority: PriorityName) -> Question[Scores]:
+    return _Score(m.Score(model=model, text=text if isinstance(text, str) else "", top=top, **_urgency(deadline, priority),
+                          **_text_or_tokens(text)))
+
+
+def status() -> Question[m.StatusReply]:
+    return _One(m.Status(), m.StatusReply, lambda reply: reply)
+
+
+def models(action: m.ModelsAction, name: str = "") -> Question[list[m.ModelInfo]]:
+    return _One(m.Models(0, action, name), m.ModelsReply, lambda reply: reply.models)
+
+
+def cache(request: m.Cache) -> Question[m.CacheReply]:
+    return _One(request, m.CacheReply, lambda reply: reply)
+
+
+@contextlib.contextmanager
+def opened(paths: Union[str, Sequence[str]]) -> Iterator[list[IO[bytes]]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(open(path, "rb")) for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def add_model(name: str, files: list[IO[bytes]], install: bool, replace: bool) -> Question[m.ModelInfo]:
+    handed = [m.HandedFile(str(file.name), os.fstat(file.fileno()).st_size) for file in files]
+    return _One(m.AddModel(0, name, handed, install or replace, replace), m.ModelsReply, lambda reply: reply.models[0],
+                [file.fileno() for file in files])
 
 
 def warm(prompt: ChatInput, model: str, namespace: str, pin: bool) -> m.Cache:
@@ -132,47 +248,40 @@ def warm(prompt: ChatInput, model: str, namespace: str, pin: bool) -> m.Cache:
 
 # ---- answers -------------------------------------------------------------------------------------------------------
 
-R = TypeVar("R", bound=m.Message)
-
-
-def expect(kind: type[R], message: m.Message) -> R:
+def _expect(kind: type[R], message: m.Message) -> R:
     if not isinstance(message, kind):
         raise ProtocolMismatch("ellmd answered with an unexpected %s" % type(message).__name__, request_sent=True)
     return message
 
 
-def add_to_completion(completion: Completion, message: m.Message) -> m.Token | None:
-    """The piece; None where the message was the last."""
+def _sample(completion: Completion, index: int) -> Completion:
+    while index > len(completion.others):
+        completion.others.append(Completion(sample=len(completion.others) + 1))
+    return completion.samples[index]
+
+
+def add_to_completion(completion: Completion, message: m.Message) -> Optional[m.Token]:
+    """The piece; None where the message is the end of a sample."""
     if isinstance(message, m.Token):
-        completion.text += message.text
-        completion.tokens += message.tokens
-        completion.logprobs += message.logprobs
+        sample = _sample(completion, message.sample)
+        sample.text += message.text
+        sample.tokens += message.tokens
+        sample.logprobs += message.logprobs
         return message
-    done = expect(m.Done, message)
-    completion.finish_reason, completion.model, completion.seed = done.finish_reason, done.model, done.seed
-    completion.usage, completion.timings = done.usage, done.timings
+    done = _expect(m.Done, message)
+    sample = _sample(completion, done.sample)
+    sample.finish_reason, sample.model, sample.seed = done.finish_reason, done.model, done.seed
+    sample.usage, sample.timings = done.usage, done.timings
     return None
 
 
-def add_to_scores(scores: Scores, message: m.Message) -> bool:
-    """True where the message was the last."""
-    piece = expect(m.ScoreReply, message)
-    scores.tokens += piece.tokens
-    scores.log_probs += piece.log_probs
-    scores.top += piece.top
-    scores.usage = piece.usage
-    return piece.last
-
-
 def is_last(message: m.Message) -> bool:
+    if isinstance(message, m.Done):
+        return message.remaining == 0
     return not isinstance(message, m.Token) and not (isinstance(message, m.ScoreReply) and not message.last)
 
 
 # ---- connections ---------------------------------------------------------------------------------------------------
-
-def raise_error(error: m.Error) -> None:
-    raise from_daemon(error.code, error.message, error.retry_after_ms)
-
 
 def check_hello(message: m.Message | None) -> m.Hello:
     """The daemon's first message. Raises what is wrong with it."""

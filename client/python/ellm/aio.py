@@ -3,29 +3,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Optional, Union, Unpack
+from typing import Any, NamedTuple, Optional, Union, Unpack
 
-from . import _calls, _codec, _forks, _places
+from . import _calls, _forks, _places, _session
 from . import messages as m
-from ._calls import ChatInput, Completion, Options, Prompt, Scores
-from .errors import Error, Lost, ProtocolMismatch, ShuttingDown, from_daemon
+from ._calls import ChatInput, Completion, Options, PriorityName, Prompt, Scores
+from .errors import Error, Lost, ProtocolMismatch
 
 
-class _Call:
+class _Call(_session.Call):
     """A request in flight and the queue of what came back."""
 
     def __init__(self, connection: _Connection, request: m.Numbered) -> None:
         self.connection = connection
-        self.request = request
-        self.sent = False
-        self.cancelled = False
-        self.refused = False                            # the error is the daemon's answer to this request
-        self.arrived: asyncio.Queue[Union[m.Message, Error]] = asyncio.Queue()
+        self.arrived: asyncio.Queue[_session.Arrived] = asyncio.Queue()
+        super().__init__(request, self.arrived.put_nowait)
 
     async def get(self) -> m.Message:
         if _forks.is_child(self.connection):
@@ -37,17 +34,19 @@ class _Call:
         return item
 
 
+class _Outgoing(NamedTuple):
+    frame: bytes
+    call: Optional[_Call] = None
+    descriptors: Sequence[int] = ()
+
+
 class _Connection:
     """A task of its own sends, so that a caller that is cancelled leaves no half of a frame; another reads."""
 
     def __init__(self, sock: socket.socket, first_id: int) -> None:
         self._socket = sock
-        self._frames = _codec.Frames()
-        self.next_id = first_id
-        self._calls: dict[int, _Call] = {}
-        self._outbox: asyncio.Queue[Optional[tuple[bytes, Optional[_Call]]]] = asyncio.Queue()   # None: no more
-        self.lost = False
-        self.server = m.Hello()
+        self.session = _session.Session(first_id)
+        self._outbox: asyncio.Queue[Optional[_Outgoing]] = asyncio.Queue()   # None: no more
         self._sender: asyncio.Task[None]
         self._reader: asyncio.Task[None]
 
@@ -62,7 +61,7 @@ class _Connection:
                 raise _places.connect_error(path, error) from None
             connection = cls(sock, first_id)
             try:
-                connection.server = await asyncio.wait_for(connection._greet(software), _calls.LONGEST_START)
+                await asyncio.wait_for(connection._greet(software), _calls.LONGEST_START)
             except asyncio.TimeoutError:
                 raise ProtocolMismatch("what listens there does not say hello: is it ellmd?") from None
         except BaseException:
@@ -74,46 +73,36 @@ class _Connection:
         connection._reader = loop.create_task(connection._read())
         return connection
 
-    async def _greet(self, software: str) -> m.Hello:
+    async def _greet(self, software: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._socket, _codec.encode(m.Hello(software=software)))
+            await loop.sock_sendall(self._socket, self.session.hello(software))
         except OSError:
             pass                                        # whether it arrived shows in what comes back
-        bodies: list[bytes] = []
-        while not bodies:
+        while self.session.server is None:
             try:
                 data = await loop.sock_recv(self._socket, 1 << 16)
             except OSError:
                 data = b""
             if not data:
                 raise _calls.closed_at_once()
-            bodies = self._frames.feed(data)
-        return _calls.check_hello(_codec.decode(bodies[0]))
+            self.session.receive(data)
 
-    def _new_id(self) -> int:
-        number, self.next_id = self.next_id, self.next_id % 0xffffffff + 1
-        return number
-
-    def submit(self, request: m.Numbered) -> _Call:
+    def submit(self, request: m.Numbered, descriptors: Sequence[int] = ()) -> _Call:
         call = _Call(self, request)
-        request.id = self._new_id()
-        frame = _codec.encode(request)                  # may raise TooLarge
-        if self.lost:
-            call.arrived.put_nowait(Lost(_calls.BEFORE))
-        else:
-            self._calls[request.id] = call
-            self._outbox.put_nowait((frame, call))
+        frame = self.session.submit(call)
+        if frame:
+            # Copies, which outlive a caller that is cancelled before they are sent.
+            self._outbox.put_nowait(_Outgoing(frame, call, [os.dup(one) for one in descriptors]))
         return call
 
-    def cancel(self, target: int) -> None:
-        call = self._calls.get(target)
-        if call and not call.cancelled and not self.lost:
-            call.cancelled = True                       # the answer to `cancel` finds no call and is dropped
-            self._outbox.put_nowait((_codec.encode(m.Cancel(self._new_id(), target)), None))
+    def cancel(self, call: _Call) -> None:
+        frame = self.session.cancel(call)
+        if frame:
+            self._outbox.put_nowait(_Outgoing(frame))
 
     def is_lost(self) -> bool:
-        if self.lost:
+        if self.session.lost:
             return True
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -123,25 +112,37 @@ class _Connection:
             return True
 
     async def _send(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while (item := await self._outbox.get()) is not None:
-                frame, call = item
-                await loop.sock_sendall(self._socket, frame)
-                if call:
-                    call.sent = True
+                try:
+                    await self._send_one(item)
+                finally:
+                    _close(item.descriptors)
         except OSError:
             pass                                        # the reader sees what the peer said last, and its end
+
+    async def _send_one(self, item: _Outgoing) -> None:
+        loop, sent = asyncio.get_running_loop(), 0
+        while item.descriptors and sent == 0:
+            try:
+                sent = socket.send_fds(self._socket, [item.frame], list(item.descriptors))
+            except BlockingIOError:
+                writable: asyncio.Future[None] = loop.create_future()
+                loop.add_writer(self._socket, writable.set_result, None)
+                try:
+                    await writable
+                finally:
+                    loop.remove_writer(self._socket)
+        await loop.sock_sendall(self._socket, memoryview(item.frame)[sent:])
+        if item.call:
+            item.call.sent = True
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         after: Error = Lost(_calls.AFTER, request_sent=True)
         try:
             while data := await loop.sock_recv(self._socket, 1 << 16):
-                for body in self._frames.feed(data):
-                    message = _codec.decode(body)
-                    if message is not None:
-                        self._dispatch(message)
+                self.session.receive(data)
         except OSError:
             pass
         except Error as error:
@@ -149,31 +150,10 @@ class _Connection:
         except asyncio.CancelledError:
             after = Lost("the client was closed before the answer was complete", request_sent=True)
         finally:
-            self.lost = True
+            self.session.lost = True                    # nothing more is begun
             await self._stop_sending()
             self._socket.close()
-            self._fail_all(after)
-
-    def _dispatch(self, message: m.Message) -> None:
-        number: int = getattr(message, "id", 0)
-        call = self._calls.get(number)
-        if call and _calls.is_last(message):
-            del self._calls[number]
-        if isinstance(message, m.Error):
-            failure = from_daemon(message.code, message.message, message.retry_after_ms)
-            if number == 0:
-                raise failure                           # about the connection, which is closed after it
-            if call:
-                call.refused = True
-                call.arrived.put_nowait(failure)
-        elif call:
-            call.arrived.put_nowait(message)
-
-    def _fail_all(self, after: Error) -> None:
-        before = Lost(_calls.BEFORE) if isinstance(after, (Lost, ShuttingDown)) else after
-        for call in self._calls.values():
-            call.arrived.put_nowait(after if call.sent else before)
-        self._calls.clear()
+            self.session.end(after)
 
     async def _stop_sending(self) -> None:
         """What is being sent fails now; afterwards every `sent` is settled."""
@@ -183,6 +163,9 @@ class _Connection:
             pass
         self._outbox.put_nowait(None)
         await asyncio.wait([self._sender])
+        while not self._outbox.empty():
+            item = self._outbox.get_nowait()
+            _close(item.descriptors if item else ())
 
     def after_fork(self) -> None:
         """In the child: the connection stays the parent's, whose requests go on."""
@@ -193,6 +176,11 @@ class _Connection:
             return                                      # its tasks are the parent's
         self._reader.cancel()
         await asyncio.wait([self._reader])
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for one in descriptors:
+        os.close(one)
 
 
 class AsyncStream:
@@ -215,22 +203,23 @@ class AsyncStream:
             self.cancel()
 
     async def _next(self) -> Optional[m.Token]:
-        if self._ended:
-            return None
-        if self._call and self._began:
-            message = await self._call.get()
-        else:
-            call = self._call or await self._client._submit(self._request)
-            self._call, message = await self._client._first(call)
-            self._began = True
-        piece = _calls.add_to_completion(self.completion, message)
-        self._ended = piece is None
-        return piece
+        while not self._ended:
+            if self._call and self._began:
+                message = await self._call.get()
+            else:
+                call = self._call or await self._client._submit(self._request)
+                self._call, message = await self._client._first(call)
+                self._began = True
+            piece = _calls.add_to_completion(self.completion, message)
+            if piece:
+                return piece
+            self._ended = _calls.is_last(message)
+        return None
 
     def cancel(self) -> None:
         """The answer then ends soon, with FinishReason.CANCELLED. No effect after the end."""
         if self._call:
-            self._call.connection.cancel(self._call.request.id)
+            self._call.connection.cancel(self._call)
 
     async def __aenter__(self) -> AsyncStream:
         """Sends the request; without `async with` it is sent when the first piece is asked for."""
@@ -262,8 +251,8 @@ class AsyncClient:
                 raise Lost("the client was closed")
             current = self._current
             if current is None or current is other_than or current.is_lost():
-                connection = await self._connect(current.next_id if current else 1)
-                self._former = [former for former in self._former if not former.lost]
+                connection = await self._connect(current.session.next_id if current else 1)
+                self._former = [former for former in self._former if not former.session.lost]
                 if current:
                     self._former.append(current)
                 self._current = current = connection
@@ -280,30 +269,38 @@ class AsyncClient:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.1)
 
-    async def _submit(self, request: m.Numbered) -> _Call:
-        return (await self._connection()).submit(request)
+    async def _submit(self, request: m.Numbered, descriptors: Sequence[int] = ()) -> _Call:
+        return (await self._connection()).submit(request, descriptors)
 
-    async def _first(self, call: _Call) -> tuple[_Call, m.Message]:
+    async def _first(self, call: _Call, descriptors: Sequence[int] = ()) -> tuple[_Call, m.Message]:
         """The first that comes back; a request that the daemon cannot have begun is sent again. Cancelled: so is the
         request."""
         for attempt in itertools.count(1):
             try:
                 return call, await call.get()
             except asyncio.CancelledError:
-                call.connection.cancel(call.request.id)
+                call.connection.cancel(call)
                 raise
             except Error as error:
                 if attempt == _calls.ATTEMPTS or not _calls.never_began(error, call.refused):
                     raise
                 failure = error
             try:
-                call = (await self._connection(other_than=call.connection)).submit(call.request)
+                call = (await self._connection(other_than=call.connection)).submit(call.request, descriptors)
             except Error:
                 raise failure from None                 # it says more
         raise AssertionError
 
-    async def _ask(self, request: m.Numbered, kind: type[_calls.R]) -> _calls.R:
-        return _calls.expect(kind, (await self._first(await self._submit(request)))[1])
+    async def _run(self, question: _calls.Question[_calls.T]) -> _calls.T:
+        call, reply = await self._first(await self._submit(question.request, question.descriptors), question.descriptors)
+        question.add(reply)
+        try:
+            while not _calls.is_last(reply):
+                question.add(reply := await call.get())
+        except asyncio.CancelledError:
+            call.connection.cancel(call)
+            raise
+        return question.answer
 
     def after_fork(self) -> None:
         self._lock = asyncio.Lock()                     # the next call opens a connection of the child's own
@@ -326,7 +323,9 @@ class AsyncClient:
 
     async def server(self) -> m.Hello:
         """What the daemon said about itself."""
-        return (await self._connection()).server
+        server = (await self._connection()).session.server
+        assert server
+        return server
 
     def generate_stream(self, prompt: Prompt, *, model: str = "", **options: Unpack[Options]) -> AsyncStream:
         """Continues a text, or token ids as they are."""
@@ -347,37 +346,41 @@ class AsyncClient:
     async def tokenize(self, text: str, *, model: str = "", add_special: bool = True,
                        parse_special: bool = True) -> m.TokenizeReply:
         """Ids, and the bytes of each."""
-        return await self._ask(m.Tokenize(0, model, text, add_special, parse_special), m.TokenizeReply)
+        return await self._run(_calls.tokenize(text, model, add_special, parse_special))
 
     async def detokenize(self, tokens: Sequence[int], *, model: str = "", special: bool = False) -> str:
-        return (await self._ask(m.Detokenize(0, model, list(tokens), special), m.TextReply)).text
+        return await self._run(_calls.detokenize(tokens, model, special))
 
     async def render_template(self, variables: Mapping[str, Any], *, model: str = "") -> str:
-        return (await self._ask(m.RenderTemplate(0, model, json.dumps(variables)), m.TextReply)).text
+        return await self._run(_calls.render_template(variables, model))
 
-    async def score(self, text: Prompt, *, model: str = "", top: int = 0) -> Scores:
+    async def score(self, text: Prompt, *, model: str = "", top: int = 0, deadline: Optional[float] = None,
+                    priority: PriorityName = "interactive") -> Scores:
         """Log-probabilities of the text's own tokens, and of the `top` best at each position."""
-        scores = Scores()
-        call, message = await self._first(await self._submit(_calls.score(text, model, top)))
-        try:
-            while not _calls.add_to_scores(scores, message):
-                message = await call.get()
-        except asyncio.CancelledError:
-            call.connection.cancel(call.request.id)
-            raise
-        return scores
+        return await self._run(_calls.score(text, model, top, deadline, priority))
 
     async def status(self) -> m.StatusReply:
-        return await self._ask(m.Status(), m.StatusReply)
+        return await self._run(_calls.status())
 
     async def models(self) -> list[m.ModelInfo]:
-        return (await self._ask(m.Models(0, m.ModelsAction.LIST), m.ModelsReply)).models
+        return await self._run(_calls.models(m.ModelsAction.LIST))
 
     async def load(self, name: str) -> list[m.ModelInfo]:
-        return (await self._ask(m.Models(0, m.ModelsAction.LOAD, name), m.ModelsReply)).models
+        return await self._run(_calls.models(m.ModelsAction.LOAD, name))
 
     async def unload(self, name: str) -> list[m.ModelInfo]:
-        return (await self._ask(m.Models(0, m.ModelsAction.UNLOAD, name), m.ModelsReply)).models
+        return await self._run(_calls.models(m.ModelsAction.UNLOAD, name))
+
+    async def add_model(self, name: str, paths: Union[str, Sequence[str]], *, install: bool = False,
+                        replace: bool = False) -> m.ModelInfo:
+        """Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them:
+        to be loaded, or with `install` to be copied into its models directory. Raises OSError where one cannot be opened."""
+        with _calls.opened(paths) as files:
+            return await self._run(_calls.add_model(name, files, install, replace))
+
+    async def remove_model(self, name: str) -> None:
+        """From the models directory; one that is not loaded."""
+        await self._run(_calls.models(m.ModelsAction.REMOVE, name))
 
     # ---- the cache -------------------------------------------------------------------------------------------------
 
@@ -386,7 +389,7 @@ class AsyncClient:
         prefixes: list[m.CachedPrefix] = []
         request = m.Cache(action=m.CacheAction.LIST, model=model, namespace_=namespace)
         while True:
-            reply = (await self._ask(request, m.CacheReply))
+            reply = (await self._run(_calls.cache(request)))
             prefixes += reply.prefixes
             if reply.next == 0:
                 return sorted(prefixes, key=lambda prefix: prefix.age_s)
@@ -394,23 +397,23 @@ class AsyncClient:
 
     async def cache_stat(self, *, model: str = "", whose: str = "") -> m.CacheReply:
         """Its `models` and `owners`. `whose`: "all" or a uid, for administrators."""
-        return (await self._ask(m.Cache(action=m.CacheAction.STAT, model=model, whose=whose), m.CacheReply))
+        return (await self._run(_calls.cache(m.Cache(action=m.CacheAction.STAT, model=model, whose=whose))))
 
     async def cache_pin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
         """Keeps a prefix (CachedPrefix.prefix) from being given up for others."""
-        return (await self._ask(m.Cache(action=m.CacheAction.PIN, prefix=prefix, namespace_=namespace), m.CacheReply)).prefixes[0]
+        return (await self._run(_calls.cache(m.Cache(action=m.CacheAction.PIN, prefix=prefix, namespace_=namespace)))).prefixes[0]
 
     async def cache_unpin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
-        return (await self._ask(m.Cache(action=m.CacheAction.UNPIN, prefix=prefix, namespace_=namespace), m.CacheReply)).prefixes[0]
+        return (await self._run(_calls.cache(m.Cache(action=m.CacheAction.UNPIN, prefix=prefix, namespace_=namespace)))).prefixes[0]
 
     async def cache_flush(self, *, model: str = "", namespace: str = "", pinned: bool = False, whose: str = "") -> int:
         """Gives your cached prefixes up, those that are pinned only if `pinned` says so. Returns how many bytes that frees."""
-        return (await self._ask(m.Cache(action=m.CacheAction.FLUSH, model=model, namespace_=namespace, pinned=pinned,
-                                 whose=whose), m.CacheReply)).bytes
+        return (await self._run(_calls.cache(m.Cache(action=m.CacheAction.FLUSH, model=model, namespace_=namespace, pinned=pinned,
+                                 whose=whose)))).bytes
 
     async def cache_warm(self, prompt: ChatInput, *, model: str = "", namespace: str = "", pin: bool = False) -> m.Usage:
         """Computes a text, or messages, before a request needs it."""
-        return (await self._ask(_calls.warm(prompt, model, namespace, pin), m.CacheReply)).usage
+        return (await self._run(_calls.cache(_calls.warm(prompt, model, namespace, pin)))).usage
 
 
 async def _whole(stream: AsyncStream) -> Completion:

@@ -3,7 +3,6 @@ call at once and streams may be read in any order."""
 from __future__ import annotations
 
 import itertools
-import json
 import queue
 import socket
 import threading
@@ -12,22 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union, Unpack
 
-from . import _calls, _codec, _forks, _places
+from . import _calls, _forks, _places, _session
 from . import messages as m
-from ._calls import ChatInput, Completion, Options, Prompt, Scores
-from .errors import Error, Lost, ProtocolMismatch, ShuttingDown, from_daemon
+from ._calls import ChatInput, Completion, Options, PriorityName, Prompt, Scores
+from .errors import Error, Lost, ProtocolMismatch
 
 
-class _Call:
-    """A request in flight and the queue of what came back."""
+class _Call(_session.Call):
+    """A request in flight and the queue of what came back. `sent` belongs to the connection's send lock."""
 
     def __init__(self, connection: _Connection, request: m.Numbered) -> None:
         self.connection = connection
-        self.request = request
-        self.sent = False                               # belongs to the connection's send lock
-        self.arrived: queue.SimpleQueue[Union[m.Message, Error]] = queue.SimpleQueue()
-        self.cancelled = False
-        self.refused = False                            # the error is the daemon's answer to this request
+        self.arrived: queue.SimpleQueue[_session.Arrived] = queue.SimpleQueue()
+        super().__init__(request, self.arrived.put)
 
     def get(self) -> m.Message:
         if _forks.is_child(self.connection):
@@ -42,33 +38,25 @@ class _Call:
 class _Connection:
     def __init__(self, path: str, first_id: int, software: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._frames = _codec.Frames()
-        self._ids = itertools.count(first_id)
-        self.next_id = first_id
-        self._lock = threading.Lock()                   # _calls, next_id, lost
+        self._lock = threading.RLock()                  # session; a dropped stream cancels in whichever thread collects it
         self._send_lock = threading.Lock()
-        self._calls: dict[int, _Call] = {}
-        self.lost = False
+        self.session = _session.Session(first_id)
         try:
             try:
                 self._socket.connect(path)
             except OSError as error:
                 raise _places.connect_error(path, error) from None
-            self.server = self._greet(software)
+            self._greet(software)
         except BaseException:
             self._socket.close()
             raise
         _forks.watch(self)
         threading.Thread(target=self._read, name="ellm", daemon=True).start()
 
-    def _greet(self, software: str) -> m.Hello:
+    def _greet(self, software: str) -> None:
         self._socket.settimeout(_calls.LONGEST_START)
-        try:
-            self._socket.sendall(_codec.encode(m.Hello(software=software)))
-        except OSError:
-            pass                                        # whether it arrived shows in what comes back
-        bodies: list[bytes] = []
-        while not bodies:
+        self._send(self.session.hello(software))        # whether it arrived shows in what comes back
+        while self.session.server is None:
             try:
                 data = self._socket.recv(1 << 16)
             except TimeoutError:
@@ -77,43 +65,35 @@ class _Connection:
                 data = b""
             if not data:
                 raise _calls.closed_at_once()
-            bodies = self._frames.feed(data)
+            self.session.receive(data)
         self._socket.settimeout(None)
-        return _calls.check_hello(_codec.decode(bodies[0]))
 
-    def submit(self, request: m.Numbered) -> _Call:
+    def submit(self, request: m.Numbered, descriptors: Sequence[int] = ()) -> _Call:
         call = _Call(self, request)
         with self._lock:
-            request.id = self.next_id
-            self.next_id = self.next_id % 0xffffffff + 1
-            frame = _codec.encode(request)              # may raise TooLarge
-            self._calls[request.id] = call
-        if not self._send(frame, call) and self.lost:
-            self._end(request.id, Lost(_calls.BEFORE))
+            frame = self.session.submit(call)
+        if frame:
+            self._send(frame, call, descriptors)
         return call
 
-    def _send(self, frame: bytes, call: Optional[_Call] = None) -> bool:
+    def _send(self, frame: bytes, call: Optional[_Call] = None, descriptors: Sequence[int] = ()) -> None:
         with self._send_lock:
             try:
-                self._socket.sendall(frame)
+                sent = socket.send_fds(self._socket, [frame], list(descriptors)) if descriptors else 0
+                self._socket.sendall(memoryview(frame)[sent:])
             except OSError:
-                return False                            # the reader sees what the peer said last, and its end
+                return                                  # the reader sees what the peer said last, and its end
             if call:
                 call.sent = True
-        return True
 
-    def cancel(self, target: int) -> None:
+    def cancel(self, call: _Call) -> None:
         with self._lock:
-            call = self._calls.get(target)
-            if call is None or call.cancelled:
-                return
-            call.cancelled = True
-            cancel = m.Cancel(self.next_id, target)     # its answer finds no call and is dropped
-            self.next_id = self.next_id % 0xffffffff + 1
-        self._send(_codec.encode(cancel))
+            frame = self.session.cancel(call)
+        if frame:
+            self._send(frame)
 
     def is_lost(self) -> bool:
-        if not self.lost:
+        if not self.session.lost:
             try:
                 return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -133,57 +113,24 @@ class _Connection:
         except OSError:
             pass
 
-    # ---- the reader's thread ---------------------------------------------------------------------------------------
-
     def _read(self) -> None:
+        """The reader's thread."""
         after: Error = Lost(_calls.AFTER, request_sent=True)
         try:
             while data := self._socket.recv(1 << 16):
-                for body in self._frames.feed(data):
-                    message = _codec.decode(body)
-                    if message is not None:
-                        self._dispatch(message)
+                with self._lock:
+                    self.session.receive(data)
         except OSError:
             pass
         except Error as error:
             after = error
-        self._fail_all(after)
-        with self._send_lock:
-            self._socket.close()
-
-    def _dispatch(self, message: m.Message) -> None:
-        number: int = getattr(message, "id", 0)
         with self._lock:
-            call = self._calls.get(number)
-            if call and _calls.is_last(message):
-                del self._calls[number]
-        if isinstance(message, m.Error):
-            failure = from_daemon(message.code, message.message, message.retry_after_ms)
-            if number == 0:
-                raise failure                           # about the connection, which is closed after it
-            if call:
-                call.refused = True
-                call.arrived.put(failure)
-        elif call:
-            call.arrived.put(message)
-
-    def _fail_all(self, after: Error) -> None:
-        with self._lock:
-            self.lost = True
+            self.session.lost = True                    # nothing more is begun
         self.close()
         with self._send_lock:                           # what is being sent fails now; every `sent` is settled
-            pass
+            self._socket.close()
         with self._lock:
-            calls = list(self._calls.values())
-        for call in calls:
-            before = Lost(_calls.BEFORE) if isinstance(after, (Lost, ShuttingDown)) else after
-            self._end(call.request.id, after if call.sent else before)
-
-    def _end(self, number: int, error: Error) -> None:
-        with self._lock:
-            call = self._calls.pop(number, None)
-        if call:
-            call.arrived.put(error)
+            self.session.end(after)
 
 
 class Stream:
@@ -204,20 +151,21 @@ class Stream:
             self.cancel()
 
     def _next(self) -> Optional[m.Token]:
-        if self._ended:
-            return None
-        if self._began:
-            message = self._call.get()
-        else:
-            self._call, message = self._client._first(self._call)
-            self._began = True
-        piece = _calls.add_to_completion(self.completion, message)
-        self._ended = piece is None
-        return piece
+        while not self._ended:
+            if self._began:
+                message = self._call.get()
+            else:
+                self._call, message = self._client._first(self._call)
+                self._began = True
+            piece = _calls.add_to_completion(self.completion, message)
+            if piece:
+                return piece
+            self._ended = _calls.is_last(message)
+        return None
 
     def cancel(self) -> None:
         """The answer then ends soon, with FinishReason.CANCELLED. No effect after the end."""
-        self._call.connection.cancel(self._call.request.id)
+        self._call.connection.cancel(self._call)
 
     def __enter__(self) -> Stream:
         return self
@@ -255,8 +203,8 @@ class Client:
                 raise Lost("the client was closed")
             current = self._current
             if current is None or current is other_than or current.is_lost():
-                connection = self._connect(current.next_id if current else 1)
-                self._former = [former for former in self._former if not former.lost]
+                connection = self._connect(current.session.next_id if current else 1)
+                self._former = [former for former in self._former if not former.session.lost]
                 if current:
                     self._former.append(current)
                 self._current = current = connection
@@ -273,10 +221,10 @@ class Client:
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
 
-    def _submit(self, request: m.Numbered) -> _Call:
-        return self._connection().submit(request)
+    def _submit(self, request: m.Numbered, descriptors: Sequence[int] = ()) -> _Call:
+        return self._connection().submit(request, descriptors)
 
-    def _first(self, call: _Call) -> tuple[_Call, m.Message]:
+    def _first(self, call: _Call, descriptors: Sequence[int] = ()) -> tuple[_Call, m.Message]:
         """The first that comes back; a request that the daemon cannot have begun is sent again."""
         for attempt in itertools.count(1):
             try:
@@ -286,23 +234,29 @@ class Client:
                     raise
                 failure = error
             try:
-                call = self._connection(other_than=call.connection).submit(call.request)
+                call = self._connection(other_than=call.connection).submit(call.request, descriptors)
             except Error:
                 raise failure from None                 # it says more
         raise AssertionError
 
-    def _ask(self, request: m.Numbered, kind: type[_calls.R]) -> _calls.R:
-        call = self._submit(request)
+    def _run(self, question: _calls.Question[_calls.T]) -> _calls.T:
+        call = self._submit(question.request, question.descriptors)
         try:
-            return _calls.expect(kind, self._first(call)[1])
+            call, reply = self._first(call, question.descriptors)
+            question.add(reply)
+            while not _calls.is_last(reply):
+                question.add(reply := call.get())
         except KeyboardInterrupt:
-            call.connection.cancel(call.request.id)
+            call.connection.cancel(call)
             raise
+        return question.answer
 
     @property
     def server(self) -> m.Hello:
         """What the daemon said about itself."""
-        return self._connection().server
+        server = self._connection().session.server
+        assert server
+        return server
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()                   # the next call opens a connection of the child's own
@@ -347,37 +301,41 @@ class Client:
     def tokenize(self, text: str, *, model: str = "", add_special: bool = True,
                  parse_special: bool = True) -> m.TokenizeReply:
         """Ids, and the bytes of each."""
-        return self._ask(m.Tokenize(0, model, text, add_special, parse_special), m.TokenizeReply)
+        return self._run(_calls.tokenize(text, model, add_special, parse_special))
 
     def detokenize(self, tokens: Sequence[int], *, model: str = "", special: bool = False) -> str:
-        return self._ask(m.Detokenize(0, model, list(tokens), special), m.TextReply).text
+        return self._run(_calls.detokenize(tokens, model, special))
 
     def render_template(self, variables: Mapping[str, Any], *, model: str = "") -> str:
-        return self._ask(m.RenderTemplate(0, model, json.dumps(variables)), m.TextReply).text
+        return self._run(_calls.render_template(variables, model))
 
-    def score(self, text: Prompt, *, model: str = "", top: int = 0) -> Scores:
+    def score(self, text: Prompt, *, model: str = "", top: int = 0, deadline: Optional[float] = None,
+              priority: PriorityName = "interactive") -> Scores:
         """Log-probabilities of the text's own tokens, and of the `top` best at each position."""
-        scores, call = Scores(), self._submit(_calls.score(text, model, top))
-        try:
-            call, message = self._first(call)
-            while not _calls.add_to_scores(scores, message):
-                message = call.get()
-        except KeyboardInterrupt:
-            call.connection.cancel(call.request.id)
-            raise
-        return scores
+        return self._run(_calls.score(text, model, top, deadline, priority))
 
     def status(self) -> m.StatusReply:
-        return self._ask(m.Status(), m.StatusReply)
+        return self._run(_calls.status())
 
     def models(self) -> list[m.ModelInfo]:
-        return self._ask(m.Models(0, m.ModelsAction.LIST), m.ModelsReply).models
+        return self._run(_calls.models(m.ModelsAction.LIST))
 
     def load(self, name: str) -> list[m.ModelInfo]:
-        return self._ask(m.Models(0, m.ModelsAction.LOAD, name), m.ModelsReply).models
+        return self._run(_calls.models(m.ModelsAction.LOAD, name))
 
     def unload(self, name: str) -> list[m.ModelInfo]:
-        return self._ask(m.Models(0, m.ModelsAction.UNLOAD, name), m.ModelsReply).models
+        return self._run(_calls.models(m.ModelsAction.UNLOAD, name))
+
+    def add_model(self, name: str, paths: Union[str, Sequence[str]], *, install: bool = False,
+                  replace: bool = False) -> m.ModelInfo:
+        """Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them:
+        to be loaded, or with `install` to be copied into its models directory. Raises OSError where one cannot be opened."""
+        with _calls.opened(paths) as files:
+            return self._run(_calls.add_model(name, files, install, replace))
+
+    def remove_model(self, name: str) -> None:
+        """From the models directory; one that is not loaded."""
+        self._run(_calls.models(m.ModelsAction.REMOVE, name))
 
     # ---- the cache -------------------------------------------------------------------------------------------------
 
@@ -386,7 +344,7 @@ class Client:
         prefixes: list[m.CachedPrefix] = []
         request = m.Cache(action=m.CacheAction.LIST, model=model, namespace_=namespace)
         while True:
-            reply = self._ask(request, m.CacheReply)
+            reply = self._run(_calls.cache(request))
             prefixes += reply.prefixes
             if reply.next == 0:
                 return sorted(prefixes, key=lambda prefix: prefix.age_s)
@@ -394,23 +352,23 @@ class Client:
 
     def cache_stat(self, *, model: str = "", whose: str = "") -> m.CacheReply:
         """Its `models` and `owners`. `whose`: "all" or a uid, for administrators."""
-        return self._ask(m.Cache(action=m.CacheAction.STAT, model=model, whose=whose), m.CacheReply)
+        return self._run(_calls.cache(m.Cache(action=m.CacheAction.STAT, model=model, whose=whose)))
 
     def cache_pin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
         """Keeps a prefix (CachedPrefix.prefix) from being given up for others."""
-        return self._ask(m.Cache(action=m.CacheAction.PIN, prefix=prefix, namespace_=namespace), m.CacheReply).prefixes[0]
+        return self._run(_calls.cache(m.Cache(action=m.CacheAction.PIN, prefix=prefix, namespace_=namespace))).prefixes[0]
 
     def cache_unpin(self, prefix: str, *, namespace: str = "") -> m.CachedPrefix:
-        return self._ask(m.Cache(action=m.CacheAction.UNPIN, prefix=prefix, namespace_=namespace), m.CacheReply).prefixes[0]
+        return self._run(_calls.cache(m.Cache(action=m.CacheAction.UNPIN, prefix=prefix, namespace_=namespace))).prefixes[0]
 
     def cache_flush(self, *, model: str = "", namespace: str = "", pinned: bool = False, whose: str = "") -> int:
         """Gives your cached prefixes up, those that are pinned only if `pinned` says so. Returns how many bytes that frees."""
-        return self._ask(m.Cache(action=m.CacheAction.FLUSH, model=model, namespace_=namespace, pinned=pinned,
-                                 whose=whose), m.CacheReply).bytes
+        return self._run(_calls.cache(m.Cache(action=m.CacheAction.FLUSH, model=model, namespace_=namespace, pinned=pinned,
+                                 whose=whose))).bytes
 
     def cache_warm(self, prompt: ChatInput, *, model: str = "", namespace: str = "", pin: bool = False) -> m.Usage:
         """Computes a text, or messages, before a request needs it."""
-        return self._ask(_calls.warm(prompt, model, namespace, pin), m.CacheReply).usage
+        return self._run(_calls.cache(_calls.warm(prompt, model, namespace, pin))).usage
 
 
 def _whole(stream: Stream) -> Completion:

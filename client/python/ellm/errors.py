@@ -67,6 +67,16 @@ class Cancelled(DaemonError):
     code = ErrorCode.CANCELLED
 
 
+class NotAdmin(DaemonError):
+    """It is for administrators."""
+    code = ErrorCode.DENIED
+
+
+class DeadlinePassed(DaemonError):
+    """Of a score; a completion ends with FinishReason.DEADLINE."""
+    code = ErrorCode.DEADLINE
+
+
 class ConnectionFailed(Error, ConnectionError):
     """There is no daemon to talk to, or no longer, or it speaks another protocol. The message says what to do."""
 

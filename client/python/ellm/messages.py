@@ -24,6 +24,8 @@ class ErrorCode(enum.IntEnum):
     SHUTTING_DOWN = 10
     INTERNAL = 11
     CANCELLED = 12
+    DENIED = 13                              # for administrators
+    DEADLINE = 14                            # of a score; a completion ends with FinishReason.DEADLINE
 
 
 class FinishReason(enum.IntEnum):
@@ -33,10 +35,16 @@ class FinishReason(enum.IntEnum):
     DEADLINE = 4
 
 
+class Priority(enum.IntEnum):
+    INTERACTIVE = 0
+    BATCH = 1
+
+
 class ModelsAction(enum.IntEnum):
     LIST = 1
     LOAD = 2
     UNLOAD = 3
+    REMOVE = 4
 
 
 class CacheAction(enum.IntEnum):
@@ -214,6 +222,12 @@ class Numbered(Message):
     id: int = 0
 
 
+# Features of the daemon: what hello names.
+MANAGE = "manage"                            # ModelsAction.REMOVE, AddModel
+SAMPLES = "samples"                          # `n`
+DEADLINE = "deadline"                        # `deadline_ms`, `priority`
+
+
 @dataclass
 class Generate(Numbered):
     TAG = 2
@@ -222,6 +236,9 @@ class Generate(Numbered):
     tokens: list[int] = field(default_factory=list)
     use_tokens: bool = False
     sampling: Sampling = field(default_factory=Sampling)
+    priority: Priority = Priority.INTERACTIVE
+    deadline_ms: int = 0                     # from the request's arrival; 0: none
+    n: int = 1                               # samples of the one prompt
 
 
 @dataclass
@@ -232,6 +249,9 @@ class Chat(Numbered):
     tools: str = ""
     variables: str = ""
     sampling: Sampling = field(default_factory=Sampling)
+    priority: Priority = Priority.INTERACTIVE
+    deadline_ms: int = 0
+    n: int = 1
 
 
 @dataclass
@@ -266,6 +286,8 @@ class Score(Numbered):
     tokens: list[int] = field(default_factory=list)
     use_tokens: bool = False
     top: int = 0
+    priority: Priority = Priority.INTERACTIVE
+    deadline_ms: int = 0
 
 
 @dataclass
@@ -287,12 +309,29 @@ class Models(Numbered):
 
 
 @dataclass
+class HandedFile:
+    path: str = ""
+    bytes: int = 0
+
+
+@dataclass
+class AddModel(Numbered):
+    """Its files travel with the frame as descriptors, one each."""
+    TAG = 11
+    name: str = ""
+    files: list[HandedFile] = field(default_factory=list)
+    install: bool = False                    # false: load it
+    replace: bool = False
+
+
+@dataclass
 class Token(Numbered):
     """A piece of an answer: whole characters, perhaps none, and the ids behind them."""
     TAG = 32
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    sample: int = 0
 
 
 @dataclass
@@ -301,8 +340,10 @@ class Done(Numbered):
     finish_reason: FinishReason = FinishReason.STOP
     model: str = ""
     seed: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = field(default_factory=Usage)          # over all samples it adds up: the prompt is sample 0's
     timings: Timings = field(default_factory=Timings)
+    sample: int = 0
+    remaining: int = 0                       # samples that have not ended
 
 
 @dataclass
@@ -355,12 +396,14 @@ class StatusReply(Numbered):
     completion_tokens: int = 0
     warnings: list[str] = field(default_factory=list)
     cached_tokens: int = 0                   # of prompt_tokens
+    admin: bool = False                      # the caller may load, unload, add and remove models
 
 
 @dataclass
 class ModelsReply(Numbered):
     TAG = 39
     models: list[ModelInfo] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)    # what could not be read
 
 
 @dataclass
@@ -397,5 +440,5 @@ class CacheReply(Numbered):
 
 
 ALL: tuple[type[Message], ...] = (
-    Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, Cache, Token, Done, Error,
-    TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok, CacheReply)
+    Hello, Generate, Chat, Tokenize, Detokenize, RenderTemplate, Score, Cancel, Status, Models, AddModel, Cache, Token, Done,
+    Error, TokenizeReply, TextReply, ScoreReply, StatusReply, ModelsReply, Ok, CacheReply)
