@@ -144,6 +144,7 @@ struct Client::State {
   /// What an older daemon would not heed, but for the priority.
   template <class Request>
   void require_known(const Client& client, const Request& request) {
+    if (!request.namespace_.empty()) require(client, kFeatureCache, "use a namespace");
     if (request.deadline_ms != 0) require(client, kFeatureDeadline, "end a request at a deadline");
     if constexpr (requires { request.n; }) {
       if (request.n != 1) require(client, kFeatureSamples, "draw several samples of a prompt");

@@ -171,7 +171,8 @@ struct Generate {
   Sampling sampling;
   Priority priority = Priority::interactive;
   uint32_t deadline_ms = 0, n = 1;
-  ELLM_MESSAGE("generate", 2, id, model, prompt, tokens, use_tokens, sampling, priority, deadline_ms, n)
+  std::string namespace_;                                   // of the configuration; empty: one's own
+  ELLM_MESSAGE("generate", 2, id, model, prompt, tokens, use_tokens, sampling, priority, deadline_ms, n, namespace_)
 };
 
 /// `tools` and `variables` are JSON text (an array, an object) or empty. What follows them is as in Generate.
@@ -183,7 +184,8 @@ struct Chat {
   Sampling sampling;
   Priority priority = Priority::interactive;
   uint32_t deadline_ms = 0, n = 1;
-  ELLM_MESSAGE("chat", 3, id, model, messages, tools, variables, sampling, priority, deadline_ms, n)
+  std::string namespace_;                                   // of the configuration; empty: one's own
+  ELLM_MESSAGE("chat", 3, id, model, messages, tools, variables, sampling, priority, deadline_ms, n, namespace_)
 };
 
 struct Tokenize {
@@ -217,7 +219,8 @@ struct Score {
   uint32_t top = 0;                                         // the K best at every position
   Priority priority = Priority::interactive;
   uint32_t deadline_ms = 0;
-  ELLM_MESSAGE("score", 7, id, model, text, tokens, use_tokens, top, priority, deadline_ms)
+  std::string namespace_;                                   // of the configuration; empty: one's own
+  ELLM_MESSAGE("score", 7, id, model, text, tokens, use_tokens, top, priority, deadline_ms, namespace_)
 };
 
 struct Cancel {

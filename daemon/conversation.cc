@@ -233,6 +233,7 @@ void Conversation::complete(Request&& r, const char* kind) {
     }
   }
   CompletionRequest request;
+  if (!find_namespace(r.id, r.namespace_, request.name_space)) return;
   request.id = r.id;
   request.model = r.model;
   request.kind = kind;

@@ -24,7 +24,7 @@ constexpr const char* kExamples =
     "  ellm cache drop --weights                  what daemons of yours that have ended left in memory";
 
 struct Options {
-  std::string action, name_space, uid;
+  std::string action, uid;
   std::vector<std::string> arguments;
   bool all = false, pinned = false, pin = false, chat = false, system = false, weights = false;
 };
@@ -53,9 +53,9 @@ std::string prefixes_table(const std::vector<CachedPrefix>& prefixes) {
   return table(rows);
 }
 
-int list(const CommandLine& line, const Options& options) {
+int list(const CommandLine& line) {
   client::Client client = line.connect();
-  const auto prefixes = client.cached_prefixes(line.model, options.name_space);
+  const auto prefixes = client.cached_prefixes(line.model, line.name_space);
   if (line.json) {
     for (const CachedPrefix& prefix : prefixes) write_out(serialize(to_json(prefix)) + "\n");
   } else {
@@ -171,7 +171,7 @@ void check_options(const CommandLine& line, const Options& options) {
   only_for(options.system, "--system", {"warm"});
   only_for(options.weights, "--weights", {"drop"});
   only_for(!options.arguments.empty(), "an argument", {"pin", "unpin", "warm"});
-  if (action == "drop" && (!line.model.empty() || !options.name_space.empty()))
+  if (action == "drop" && (!line.model.empty() || !line.name_space.empty()))
     line.usage_error("`drop` frees what no daemon has; `flush` is for a running one");
 }
 
@@ -190,7 +190,7 @@ int cache_command(Invocation& invocation) {
       ->check(CLI::IsMember({"ls", "stat", "pin", "unpin", "flush", "warm", "drop"}));
   line.app.add_option("PREFIX|FILE", options.arguments, "pin, unpin: prefixes; warm: files, - for stdin");
   line.add_model()->description("The model; default: all that are loaded (warm: the daemon's default model)");
-  line.app.add_option("--namespace", options.name_space, "A namespace that others use too, instead of your own")->type_name("NAME");
+  line.add_namespace();
   auto* chat = line.app.add_flag("--chat", options.chat, "warm: the file is a user's message");
   line.app.add_flag("--system", options.system, "warm: the file is the system message")->excludes(chat);
   line.app.add_flag("--pin", options.pin, "warm: and pin it");
@@ -202,10 +202,10 @@ int cache_command(Invocation& invocation) {
   line.parse();
   check_options(line, options);
   if (options.action == "drop") return drop(line, options);
-  if (options.action == "ls") return list(line, options);
+  if (options.action == "ls") return list(line);
   client::Cache request;
   request.model = line.model;
-  request.namespace_ = options.name_space;
+  request.namespace_ = line.name_space;
   request.whose = options.all ? "all" : options.uid;
   request.pinned = options.pinned || options.pin;
   const auto with = [&](CacheAction action) -> client::Cache& {

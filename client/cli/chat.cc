@@ -84,6 +84,7 @@ client::Completion Conversation::ask() {
   if (!client_) connect();
   client::Chat request;
   request.model = model_;
+  request.namespace_ = line_.name_space;
   request.messages = messages_;
   request.variables = variables_;
   request.sampling = sampling_;
@@ -169,6 +170,7 @@ int chat_command(Invocation& invocation) {
   bool statistics = false;
   line.app.add_option("-s,--system", system, "A system message")->type_name("TEXT");
   line.add_model();
+  line.add_namespace();
   line.app.add_flag("-v,--stats", statistics, "Speed and token counts after each answer, on stderr");
   line.add_json()->description("One JSON object per answer, on a line, for scripts");
   VariableOptions variables(line, "messages");

@@ -63,6 +63,11 @@ CLI::Option* CommandLine::add_model() {
   return app.add_option("-m,--model", model, "A model's name (see `ellm models`); default: the daemon's default model")
       ->type_name("NAME");
 }
+CLI::Option* CommandLine::add_namespace() {
+  return app.add_option("--namespace", name_space, "Prefixes of a namespace that others use too, as the configuration names it")
+      ->type_name("NAME");
+}
+
 CLI::Option* CommandLine::add_model_file() {
   return app.add_option("--model-file", model_file, "Read this GGUF file; no daemon is needed")->type_name("FILE.gguf");
 }

@@ -18,10 +18,12 @@ class CommandLine {
 
   CLI::App app;
   std::string model, model_file;   // of add_model(), add_model_file()
+  std::string name_space;          // of add_namespace()
   bool json = false;               // of add_json()
 
   CLI::Option* add_model();
   CLI::Option* add_model_file();
+  CLI::Option* add_namespace();
   CLI::Option* add_json();
   /// A repeatable option that takes one value each time, as it is.
   CLI::Option* add_list(const char* name, std::vector<std::string>& values, const char* description);

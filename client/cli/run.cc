@@ -68,6 +68,7 @@ client::Generate plain_request(const CommandLine& line, const Options& options, 
                                const client::Sampling& sampling) {
   client::Generate request;
   request.model = line.model;
+  request.namespace_ = line.name_space;
   request.use_tokens = options.ids;
   if (options.ids)
     request.tokens = parse_ids(prompt);
@@ -82,6 +83,7 @@ client::Chat chat_request(const CommandLine& line, const Options& options, std::
   if (prompt.empty()) line.usage_error("the prompt is empty");
   client::Chat request;
   request.model = line.model;
+  request.namespace_ = line.name_space;
   if (options.system_given->count() > 0) request.messages.push_back({"system", options.system, {}, ""});
   request.messages.push_back({"user", without_last_newline(std::move(prompt)), {}, ""});
   request.variables = std::move(variables);
@@ -141,6 +143,7 @@ int run_command(Invocation& invocation) {
   options.system_given =
       line.app.add_option("-s,--system", options.system, "A system message before the prompt")->type_name("TEXT");
   line.add_model();
+  line.add_namespace();
   auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
   auto* ids = line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")
       ->excludes(options.system_given, raw);

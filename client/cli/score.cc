@@ -46,6 +46,7 @@ int score_command(Invocation& invocation) {
   uint32_t top = 0;
   auto* given = line.app.add_option("TEXT", text, "The text; default: stdin");
   line.add_model();
+  line.add_namespace();
   line.app.add_flag("--ids", ids, "The text is token ids, taken as they are");
   line.app.add_option("--top", top, "The K likeliest tokens at every position")->type_name("K");
   line.app.add_flag("--tokens", tokens,
@@ -56,6 +57,7 @@ int score_command(Invocation& invocation) {
 
   client::Score request;
   request.model = line.model;
+  request.namespace_ = line.name_space;
   request.top = top;
   request.use_tokens = ids;
   urgency.apply(request);

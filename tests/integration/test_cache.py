@@ -283,6 +283,16 @@ class Namespaces(OneTalks):
         with self.assertRaises(Failed) as failed:
             bob.cache(WARM, namespace="nowhere", text="x")
         self.assertIn("no namespace 'nowhere'", failed.exception.message)
+
+        def ask(client, namespace):
+            return client.finish(client.begin(GENERATE, "", text + "It ran.", [], False, sampling(max_tokens=1), None, None, None, namespace))
+
+        used = ask(alice, "docs")
+        self.assertGreater(used.cached, tokens - 4)
+        self.assertNotIn("namespace", used.recomputed)
+        with self.assertRaises(Failed) as failed:
+            ask(bob, "docs")
+        self.assertEqual(failed.exception.code, DENIED)
         bob.cache(WARM, namespace="open", text=text)
         self.assertEqual(alice.cache(WARM, namespace="open", text=text)["usage"]["cached_tokens"], tokens - 1)
 

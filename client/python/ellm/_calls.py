@@ -41,6 +41,7 @@ class Options(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     logprobs: int
     ignore_eos: bool
+    namespace: str
     n: int
     deadline: Optional[float]
     priority: PriorityName
@@ -105,7 +106,8 @@ def _urgency(deadline: Optional[float], priority: str) -> dict[str, Any]:
 def _options(options: Options) -> dict[str, Any]:
     """As fields of a request."""
     given: dict[str, Any] = dict(options)
-    fields = {"n": given.pop("n", 1), **_urgency(given.pop("deadline", None), given.pop("priority", "interactive"))}
+    fields = {"n": given.pop("n", 1), "namespace_": given.pop("namespace", ""),
+              **_urgency(given.pop("deadline", None), given.pop("priority", "interactive"))}
     if "logprobs" in given:
         given["want_logprobs"] = True
     if "logit_bias" in given:
@@ -145,6 +147,8 @@ def chat(messages: ChatInput, model: str, tools: Sequence[Any] | None, variables
 
 def needs(request: m.Message) -> Iterator[tuple[str, str]]:
     """Features of the daemon without which it would not do what is asked, and what that is."""
+    if getattr(request, "namespace_", ""):
+        yield m.CACHE, "use a namespace"
     if getattr(request, "n", 1) != 1:
         yield m.SAMPLES, "draw several samples of a prompt"
     if getattr(request, "deadline_ms", 0) != 0:

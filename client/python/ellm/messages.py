@@ -224,6 +224,7 @@ class Numbered(Message):
 
 # Features of the daemon: what hello names.
 MANAGE = "manage"                            # ModelsAction.REMOVE, AddModel
+CACHE = "cache"                              # Cache, `namespace_`
 SAMPLES = "samples"                          # `n`
 DEADLINE = "deadline"                        # `deadline_ms`, `priority`
 
@@ -239,6 +240,7 @@ class Generate(Numbered):
     priority: Priority = Priority.INTERACTIVE
     deadline_ms: int = 0                     # from the request's arrival; 0: none
     n: int = 1                               # samples of the one prompt
+    namespace_: str = ""                     # of the configuration; empty: your own
 
 
 @dataclass
@@ -252,6 +254,7 @@ class Chat(Numbered):
     priority: Priority = Priority.INTERACTIVE
     deadline_ms: int = 0
     n: int = 1
+    namespace_: str = ""                     # of the configuration; empty: your own
 
 
 @dataclass
@@ -288,6 +291,7 @@ class Score(Numbered):
     top: int = 0
     priority: Priority = Priority.INTERACTIVE
     deadline_ms: int = 0
+    namespace_: str = ""
 
 
 @dataclass
