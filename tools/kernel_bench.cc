@@ -2,19 +2,17 @@
 // beside a loop of nothing but dot-product instructions (`of_peak`), decode beside a loop that only reads memory
 // (`of_bandwidth`). Single-threaded; run it alone on the machine.
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
-#include <sys/mman.h>
 #include <time.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/kernel_set.h"
 #include "kernels/weight_type.h"
+#include "tools/bench/loops.h"
 
 namespace {
 
@@ -28,15 +26,9 @@ double now() {
 }
 double seconds(double since) { return now() - since; }
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<std::byte, Free>;
-Memory allocate(size_t bytes) {
-  constexpr size_t kHugePage = 2 << 20;
-  const size_t length = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  Memory m(static_cast<std::byte*>(std::aligned_alloc(kHugePage, length)));
-  madvise(m.get(), length, MADV_HUGEPAGE);   // as the daemon does with weights
+using ellm::bench::HugeMemory;
+HugeMemory allocate(size_t bytes) {
+  HugeMemory m = ellm::bench::allocate_huge(bytes);
   std::memset(m.get(), 0x11, bytes);
   return m;
 }
@@ -50,60 +42,33 @@ bool runs(Level level) {
   return false;
 }
 
-// Ten independent chains of dot products that never leave the registers; assembly, so that no compiler spoils the peak.
-__attribute__((target("avx512f,avx512vnni"), noinline)) double peak_avx512() {
-  constexpr int kSteps = 2000000;
-  const double start = now();
-  for (int n = 0; n < kSteps; ++n) {
-    asm volatile(
-        "vpdpbusd %%zmm30, %%zmm31, %%zmm0\n vpdpbusd %%zmm30, %%zmm31, %%zmm1\n vpdpbusd %%zmm30, %%zmm31, %%zmm2\n"
-        "vpdpbusd %%zmm30, %%zmm31, %%zmm3\n vpdpbusd %%zmm30, %%zmm31, %%zmm4\n vpdpbusd %%zmm30, %%zmm31, %%zmm5\n"
-        "vpdpbusd %%zmm30, %%zmm31, %%zmm6\n vpdpbusd %%zmm30, %%zmm31, %%zmm7\n vpdpbusd %%zmm30, %%zmm31, %%zmm8\n"
-        "vpdpbusd %%zmm30, %%zmm31, %%zmm9\n" ::
-            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9");
-  }
-  return 2.0 * 64 * 10 * kSteps / seconds(start);
-}
-#define ELLM_PEAK_STEP(sum, product)                                                   \
-  "vpmaddubsw %%ymm14, %%ymm15, %%" product "\n vpmaddwd %%ymm13, %%" product ", %%" product \
-  "\n vpaddd %%" product ", %%" sum ", %%" sum "\n"
-__attribute__((target("avx2"), noinline)) double peak_avx2() {
-  constexpr int kSteps = 2000000;
-  const double start = now();
-  for (int n = 0; n < kSteps; ++n) {
-    asm volatile(ELLM_PEAK_STEP("ymm0", "ymm6") ELLM_PEAK_STEP("ymm1", "ymm7") ELLM_PEAK_STEP("ymm2", "ymm8")
-                     ELLM_PEAK_STEP("ymm3", "ymm9") ELLM_PEAK_STEP("ymm4", "ymm10") ELLM_PEAK_STEP("ymm5", "ymm11")
-                 ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11");
-  }
-  return 2.0 * 32 * 6 * kSteps / seconds(start);
-}
 double int8_peak(Level level) {   // operations per second
+  constexpr uint64_t kSteps = 2000000;
   double best = 0;
-  for (int i = 0; i < 3; ++i) best = std::max(best, level == Level::avx512 ? peak_avx512() : peak_avx2());
+  for (int i = 0; i < 3; ++i) {
+    const double start = now();
+    const uint64_t operations = ellm::bench::run_integer_loop(level, 1, kSteps);
+    best = std::max(best, static_cast<double>(operations) / seconds(start));
+  }
   return best;
 }
 
 constexpr size_t kStream = size_t{384} << 20;   // larger than any cache that one core is given
 
-__attribute__((target("avx2"), noinline)) double read_bandwidth(const std::byte* p) {
-  __m256i sum[4] = {};
-  const double start = now();
-  for (size_t i = 0; i < kStream; i += 256) {
-    for (int k = 0; k < 4; ++k) {
-      const __m256i* at = reinterpret_cast<const __m256i*>(p + i + 64 * k);
-      sum[k] = _mm256_xor_si256(sum[k], _mm256_xor_si256(_mm256_load_si256(at), _mm256_load_si256(at + 1)));
-    }
+/// The best of one, two and four streams.
+double read_bandwidth(Level level, const std::byte* p) {
+  double best = 0;
+  for (const int streams : {1, 2, 4}) {
+    const double start = now();
+    benchmark::DoNotOptimize(ellm::bench::read_memory(level, p, kStream, streams));
+    best = std::max(best, kStream / seconds(start));
   }
-  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
-  const double time = seconds(start);
-  benchmark::DoNotOptimize(all);
-  return kStream / time;
+  return best;
 }
 
 /// Panels of plausible bytes (scales small), as many matrices as fill `bytes`.
 struct Weights {
-  Memory memory;
+  HugeMemory memory;
   PanelMatrix matrix;
   size_t count;
 
@@ -121,7 +86,7 @@ struct Weights {
 };
 
 struct Tokens {
-  Memory memory;
+  HugeMemory memory;
   Activations x;
 
   Tokens(const KernelSet& set, WeightType type, uint32_t rows, uint32_t cols)
@@ -164,7 +129,7 @@ void decode(benchmark::State& state, const KernelSet* set, WeightType type, uint
   double best = 0, time = 0;
   size_t i = 0;
   for (auto _ : state) {
-    best = std::max(best, read_bandwidth(w.memory.get()));
+    best = std::max(best, read_bandwidth(set->level, w.memory.get()));
     const double start = now();
     for (size_t n = 0; n < w.count; ++n) set->matmul({w.at(i++), t.x, 0, w.matrix.panels(), out.data(), rows});
     time += seconds(start);

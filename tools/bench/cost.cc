@@ -1,0 +1,107 @@
+#include "tools/bench/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ellm::bench {
+
+double Cost::all_operations() const {
+  double sum = attention_operations;
+  for (const auto& [type, n] : operations) sum += n;
+  return sum;
+}
+
+Cost& Cost::operator+=(const Cost& other) {
+  weight_bytes += other.weight_bytes;
+  kv_bytes += other.kv_bytes;
+  attention_operations += other.attention_operations;
+  for (const auto& [type, n] : other.operations) operations[type] += n;
+  return *this;
+}
+
+CostModel::CostModel(const format::Gguf& file, const model::ModelConfig& config) : config_(config) {
+  using Use = Matrix::Use;
+  for (const format::Tensor& t : file.tensors()) {
+    const auto type = model::weight_type(*t.type);
+    if (!type) continue;   // tables that nobody reads
+    Use use = t.name.find("_exps.") != t.name.npos ? Use::experts : Use::all;
+    if (t.name == "output.weight" || (t.name == "token_embd.weight" && config.tied_output)) use = Use::output;
+    else if (t.name == "token_embd.weight") use = Use::table;
+    const bool matrix = t.dims.size() > 1;
+    matrices_.push_back({*type, static_cast<double>(t.data.size()), matrix ? static_cast<double>(t.elements()) : 0, use});
+  }
+}
+
+Cost CostModel::weights(double rows, double logits) const {
+  // Experts that at least one of the rows chooses, were the choice uniform.
+  const double used = config_.experts == 0 ? 0 : static_cast<double>(config_.experts_used) / config_.experts;
+  const double touched = 1 - std::pow(1 - used, rows);
+  Cost cost;
+  for (const Matrix& m : matrices_) {
+    switch (m.use) {
+      case Matrix::Use::all:
+        cost.weight_bytes += m.bytes;
+        if (m.weights > 0) cost.operations[m.type] += 2 * m.weights * rows;
+        break;
+      case Matrix::Use::output:
+        cost.weight_bytes += logits > 0 ? m.bytes : 0;
+        cost.operations[m.type] += 2 * m.weights * logits;
+        break;
+      case Matrix::Use::table: cost.weight_bytes += m.bytes / config_.vocabulary * rows; break;
+      case Matrix::Use::experts:
+        cost.weight_bytes += m.bytes * touched;
+        cost.operations[m.type] += 2 * m.weights * used * rows;
+        break;
+    }
+  }
+  return cost;
+}
+
+/// Rows of one sequence from a position on: each sees what is before it and itself.
+Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) const {
+  const shm::PageGeometry page = model::page_geometry(config_, kv);
+  const double bytes = static_cast<double>(page.k_block_bytes() + page.v_block_bytes()) * config_.kv_heads / shm::kPageTokens;
+  Cost cost;
+  for (uint32_t layer = 0; layer < config_.layers; ++layer) {
+    double read = first_position + rows, seen = rows * first_position + rows * (rows + 1) / 2;
+    if (config_.windowed(layer)) {
+      seen = std::min(seen, rows * config_.window);
+      read = std::min(read, rows + config_.window);
+    }
+    cost.kv_bytes += read * bytes;
+    cost.attention_operations += seen * 4 * config_.heads * config_.head_dim;
+  }
+  return cost;
+}
+
+Cost CostModel::of(const Work& work, shm::KvTypes kv) const {
+  Cost cost;
+  if (work.kind != Kind::decode) {
+    for (uint32_t b = 0; b < work.batch; ++b) {
+      for (uint32_t at = 0; at < work.prompt; at += kPrefillRows) {
+        const uint32_t rows = std::min(kPrefillRows, work.prompt - at);
+        cost += weights(rows, at + rows == work.prompt ? 1 : 0);
+        cost += attention(work.depth + at, rows, kv);
+      }
+    }
+  }
+  if (work.kind == Kind::prefill) return cost;
+  for (uint32_t step = 0; step < work.generate; ++step) {
+    cost += weights(work.batch, work.batch);
+    for (uint32_t b = 0; b < work.batch; ++b) cost += attention(work.depth + work.prompt + step, 1, kv);
+  }
+  return cost;
+}
+
+Bound CostModel::bound(const Cost& cost, const Limits& limits, shm::KvTypes kv) {
+  double compute = 0;
+  for (const auto& [type, n] : cost.operations) compute += n / limits.peak(type);
+  // Scores with K, then sums of V: half of the operations each.
+  const auto rate = [&](shm::KvType t) {
+    return t == shm::KvType::int8 || t == shm::KvType::int4 ? limits.integer_peak() : limits.floating;
+  };
+  compute += cost.attention_operations / 2 / rate(kv.k) + cost.attention_operations / 2 / rate(kv.v);
+  return {cost.bytes() / limits.bandwidth(), compute};
+}
+
+}  // namespace ellm::bench
