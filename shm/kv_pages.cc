@@ -260,7 +260,7 @@ void KvPages::release(PageId page) {
 }
 
 void KvPages::seal(PageId page, uint64_t name_space, const PageKey& parent, std::span<const uint32_t> tokens,
-                   uint64_t last_use) {
+                   uint64_t last_use, std::optional<uint64_t> checksum) {
   PageRecordData& record = impl_->record(page);
   assert(record.state.load(std::memory_order_relaxed) == PageState::filling);
   assert(!tokens.empty() && tokens.size() <= kPageTokens);
@@ -269,7 +269,7 @@ void KvPages::seal(PageId page, uint64_t name_space, const PageKey& parent, std:
   record.name_space = name_space;
   record.key[0] = key.low, record.key[1] = key.high;
   record.parent_key[0] = parent.low, record.parent_key[1] = parent.high;
-  record.checksum = XXH3_64bits(impl_->payload(page), impl_->plan.page_bytes);
+  record.checksum = checksum ? *checksum : XXH3_64bits(impl_->payload(page), impl_->plan.page_bytes);
   record.last_use = last_use;
   std::copy(tokens.begin(), tokens.end(), record.tokens);
   record.state.store(PageState::sealed, std::memory_order_release);

@@ -57,7 +57,7 @@ class KvPages {
   /// filling → sealed: the K and V of `tokens` (1 … kPageTokens), which follow those of the page with key `parent`, are
   /// complete, and are never written again.
   void seal(PageId page, uint64_t name_space, const PageKey& parent, std::span<const uint32_t> tokens,
-            uint64_t last_use);
+            uint64_t last_use, std::optional<uint64_t> checksum = {});   // of the payload, if it is known
   /// When a sealed page was used last, in nanoseconds since 1970; of two uses the later one has more.
   void touch(PageId page, uint64_t last_use);
   /// That a sealed page is not to be given up.

@@ -160,6 +160,11 @@ void PageStore::take_reserved(uint64_t name_space, uint32_t pages) {
   shares_.open(name_space).reserved -= pages;   // which places no account elsewhere
 }
 
+void PageStore::reserve_again(uint64_t name_space, uint32_t pages) {
+  reserved_ += pages;
+  shares_.open(name_space).reserved += pages;
+}
+
 void PageStore::end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed) {
   reserved_ -= reserved;
   shares_.change(shares_.enter(name_space), [&](auto& account) {
@@ -272,7 +277,8 @@ std::optional<PageId> PageStore::allocate(uint64_t name_space) {
   return page;
 }
 
-PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens) {
+PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens,
+                       std::optional<uint64_t> checksum) {
   Node& node = nodes_[page];
   assert(node.uses == 1 && !node.by_text.is_linked() && owner(page).name_space == name_space);
   assert(parent == kNoPage || (in_use(parent) && kv_.record(parent).n_tokens == kPageTokens));
@@ -283,7 +289,7 @@ PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::spa
     return like.page;
   }
   const bool replaces = like.page != kNoPage && like.tokens == kv_.record(like.page).n_tokens && !in_use(like.page);
-  kv_.seal(page, name_space, key(parent), tokens, next_use());
+  kv_.seal(page, name_space, key(parent), tokens, next_use(), checksum);
   node.checked = true;
   link(page, parent);
   if (replaces) {

@@ -58,6 +58,7 @@ class PageStore {
   bool may_reserve(uint64_t name_space, uint32_t need);
   void begin_sequence(uint64_t name_space, uint32_t reserved);
   void take_reserved(uint64_t name_space, uint32_t pages);   // they are held now, or not wanted any more
+  void reserve_again(uint64_t name_space, uint32_t pages);   // they were taken, and are not held any more
   /// `cached` of its prompt's tokens were found, `computed` were not.
   void end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed);
 
@@ -67,7 +68,9 @@ class PageStore {
   void copy(PageId from, PageId to, uint32_t tokens) { kv_.copy(from, to, tokens); }
   /// Seals a page that the caller alone uses. Where there is a page that holds these tokens already, the caller uses that
   /// one from now on and its own is free. Returns the page that the caller uses.
-  PageId seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens);
+  /// `checksum`: of the payload, where it is known already.
+  PageId seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens,
+              std::optional<uint64_t> checksum = {});
 
   /// Pins the prefix that ends with a sealed page.
   enum class Pin : uint8_t {

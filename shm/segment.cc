@@ -58,6 +58,7 @@ Segment::Segment(Segment&& other) noexcept
 
 Segment::~Segment() {
   if (data_ != nullptr) munmap(data_, bytes_);
+  if (fd_ >= 0) flock(fd_, LOCK_UN);   // now, even if the kernel (khugepaged) still looks at the file
   if (fd_ >= 0) close(fd_);
 }
 
