@@ -78,7 +78,8 @@ struct Recomputed {
 struct Usage {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
   Recomputed recomputed;
-  ELLM_FIELDS(prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens, recomputed)
+  uint32_t disk_tokens = 0;   // of cached_tokens: read from disk
+  ELLM_FIELDS(prompt_tokens, cached_tokens, completion_tokens, drafted_tokens, accepted_tokens, recomputed, disk_tokens)
 };
 
 struct Timings {
@@ -332,6 +333,14 @@ struct ScoreReply {
   ELLM_MESSAGE("score_reply", 37, id, tokens, log_probs, top, last, usage)
 };
 
+/// Prefixes on disk. budget_bytes is 0 where there is no disk tier; pages since the daemon's start.
+struct DiskInfo {
+  uint64_t bytes = 0, budget_bytes = 0;
+  uint64_t pages_written = 0, pages_read = 0, pages_damaged = 0, files_skipped = 0;
+  bool writing = false;                                     // false: the disk is full or refuses, see warnings
+  ELLM_FIELDS(bytes, budget_bytes, pages_written, pages_read, pages_damaged, files_skipped, writing)
+};
+
 struct StatusReply {
   uint32_t id = 0;
   std::string version, kernels, cpu;
@@ -345,8 +354,9 @@ struct StatusReply {
   uint64_t cached_tokens = 0;                               // of prompt_tokens
   bool admin = false;                                       // the caller may load, unload, add and remove models
   std::string stats_page;                                   // the path of client/stats_page.h's file, or empty
+  DiskInfo disk;
   ELLM_MESSAGE("status_reply", 38, id, version, kernels, cpu, threads, pid, uptime_s, models, requests, running, queued, connections, served,
-               prompt_tokens, completion_tokens, warnings, cached_tokens, admin, stats_page)
+               prompt_tokens, completion_tokens, warnings, cached_tokens, admin, stats_page, disk)
 };
 
 struct ModelsReply {

@@ -91,6 +91,7 @@ void CacheQuery::run(const std::string& model, const serve::Servable& servable, 
     case CacheAction::unpin:
       return change_pin(model, servable, store);
     case CacheAction::flush:
+      if (servable.disk) servable.disk->erase(scope_.everybody ? std::nullopt : std::optional(scope_.name_space));
       return flush(store);
     case CacheAction::warm:
       break;

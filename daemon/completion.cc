@@ -343,6 +343,7 @@ client::Usage Completion::usage_of(const End& end) const {
   usage.prompt_tokens = end.stats.prompt_tokens;
   usage.cached_tokens = end.stats.cached_tokens;
   usage.recomputed = recomputed_of(end.stats);
+  usage.disk_tokens = end.stats.disk_tokens;
   return usage;
 }
 

@@ -14,6 +14,7 @@ namespace ellm::daemon {
 
 bool is_memory_policy(const std::string& text) { return runtime::parse_memory_policy(text).has_value(); }
 bool is_kv_types(const std::string& text) { return shm::find_kv_types(text).has_value(); }
+bool is_disk_budget(const std::string& text) { return text == "auto" || text == "off" || parse_bytes(text).value_or(0) != 0; }
 
 // ---- values ---------------------------------------------------------------------------------------------------------
 

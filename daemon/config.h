@@ -33,6 +33,7 @@ struct Rule {
 
 bool is_memory_policy(const std::string& text);
 bool is_kv_types(const std::string& text);
+bool is_disk_budget(const std::string& text);   // auto | off | bytes
 
 struct Config {
   std::string socket;
@@ -52,6 +53,9 @@ struct Config {
   struct Metrics {
     std::string socket;
   } metrics;
+  struct Cache {
+    std::string disk = "auto";
+  } cache;
   struct Memory {
     std::string lock = "try", policy = "local", keep = "auto", core_dumps = "off";
   } memory;
@@ -110,6 +114,11 @@ struct Config {
     v("metrics.socket", self.metrics.socket, Rule{},
       "Where Prometheus' metrics are served, by HTTP on a Unix socket. Empty: nowhere, unless systemd passes in a socket\n"
       "named metrics (ellmd-metrics.socket), which may be a TCP one.");
+    v("cache.disk", self.cache.disk,
+      Rule{.accepts = is_disk_budget, .expected = "auto, off or a size such as \"20G\""},
+      "Disk space for cached prefixes, under the state directory: they are there again after a stop or a reboot. A size,\n"
+      "off, or auto: a tenth of the free space, 64G at most; off where kv.keep is. The files hold prompts and answers,\n"
+      "readable by the daemon's user alone.");
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
     v("memory.core_dumps", self.memory.core_dumps, Rule{.one_of = "off | on"},

@@ -364,6 +364,10 @@ void Conversation::on(client::Status&& request) {
   reply.warnings = services_.registry.warnings();
   reply.admin = peer_.admin;
   reply.stats_page = services_.stats_page.path();
+  if (const auto disk = services_.registry.disk()) {
+    const serve::DiskCounters c = disk->counters();
+    reply.disk = {c.bytes, c.budget_bytes, c.pages_written, c.pages_read, c.pages_damaged, c.files_skipped, c.writing};
+  }
   send(reply);
 }
 

@@ -77,6 +77,9 @@ uint64_t KvKeep::held_bytes(const std::string& model) const {
 
 void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std::vector<std::string>& files,
                      uint64_t bytes, std::vector<std::string>& warnings) {
+  if (place_ == Place::nowhere && !setup.disk) return;
+  setup.fingerprint += " files " + model::file_digest(files, state_directory_) + " K:V " + shm::name_of(setup.type.k) + ":" +
+                       shm::name_of(setup.type.v) + " numerics " + std::to_string(model::kNumericsVersion);
   if (place_ == Place::nowhere) return;
   const std::string name = segment_name(model);
   if (place_ == Place::shared_memory) {
@@ -89,8 +92,6 @@ void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std:
     setup.segment_fd = found->second;
     stored_.erase(found);
   }
-  setup.fingerprint += " files " + model::file_digest(files, state_directory_) + " K:V " + shm::name_of(setup.type.k) + ":" +
-                       shm::name_of(setup.type.v) + " numerics " + std::to_string(model::kNumericsVersion);
 }
 
 std::string KvKeep::loaded(const std::string& model, const serve::KvSetup& setup, const serve::KvState& state) {

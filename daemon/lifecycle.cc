@@ -10,6 +10,7 @@
 namespace ellm::daemon {
 namespace {
 
+constexpr uint32_t kDiskSeconds = 6;  // that writing prefixes to disk may take, and a moment (serve/engine.cc)
 constexpr uint32_t kFlushMs = 3000;       // for cancelled requests to answer and clients to read
 constexpr uint32_t kStatsMs = 100;        // between two states of the stats page
 constexpr double kStuckStepMs = 300'000;  // a step that takes this long never ends
@@ -60,7 +61,7 @@ void Lifecycle::drain() {
                            std::to_string(seconds) + " s to end";
   log(Priority::notice, what);
   notify_stopping(what);
-  notify_patience(seconds + 4 * kFlushMs / 1000);
+  notify_patience(seconds + 4 * kFlushMs / 1000 + kDiskSeconds);
   services_.draining = true;
   server_.stop_accepting();
   listener_.close();

@@ -47,6 +47,7 @@ int serve(const Options& options) {
 #if !defined(__SANITIZE_ADDRESS__)  // whose search for leaks looks into the process as a debugger does
   if (options.config.memory.core_dumps == "off") ::prctl(PR_SET_DUMPABLE, 0);  // prompts would be in it
 #endif
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is a full disk
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads must not end the daemon
   const Config& config = options.config;
   const int64_t admin_gid = group_number(config.admin_group);

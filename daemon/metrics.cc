@@ -100,6 +100,19 @@ void add_engine(Snapshot& out, const serve::EngineCounters& counters) {
             counters.step_age_ms / 1e3);
 }
 
+void add_disk(Snapshot& out, const serve::DiskCounters& disk) {
+  const auto number = [](uint64_t n) { return static_cast<double>(n); };
+  out.gauge("ellm_disk_bytes", "Cached prefixes on disk.", number(disk.bytes));
+  out.gauge("ellm_disk_budget_bytes", "What they may take there.", number(disk.budget_bytes));
+  out.gauge("ellm_disk_writing", "0 where the disk is full or refuses.", disk.writing ? 1 : 0);
+  out.counter("ellm_disk_pages_written_total", "Pages of prefixes written to disk.", number(disk.pages_written));
+  out.counter("ellm_disk_pages_read_total", "Pages of prefixes read from disk.", number(disk.pages_read));
+  out.counter("ellm_disk_pages_damaged_total", "Pages dropped because their file was damaged.",
+              number(disk.pages_damaged));
+  out.counter("ellm_disk_files_skipped_total", "Files of prefixes that are damaged or not of a layout or model in use.",
+              number(disk.files_skipped));
+}
+
 void add_models(Snapshot& out, const Services& services) {
   const auto models = services.registry.loaded();
   out.begin("ellm_model_weights_bytes", "Memory that a loaded model's weights take.", MetricType::Gauge);
@@ -171,6 +184,7 @@ std::string Metrics::text(const Services& services) const {
   add_daemon(snapshot, services);
   add_engine(snapshot, services.engine.counters());
   add_models(snapshot, services);
+  if (const auto disk = services.registry.disk()) add_disk(snapshot, disk->counters());
   std::vector<MetricFamily> families = snapshot.take();
   for (MetricFamily& family : impl_->registry.Collect()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

@@ -40,6 +40,7 @@ Options read_options(int argc, char** argv) {
                        {"--kernels", "kernels", "LEVEL", {}},
                        {"--kv-type", "kv.type", "TYPE", {}},
                        {"--kv-keep", "kv.keep", "WHETHER", {}},
+                       {"--cache-disk", "cache.disk", "SIZE", {}},
                        {"--memory-keep", "memory.keep", "WHETHER", {}}};
   app.add_option("--config", options.config_file, "configuration file")->type_name("FILE");
   for (Option& setting : settings) {

@@ -12,6 +12,7 @@
 #include "client/places.h"
 #include "client/utf8.h"
 #include "daemon/format/inspect.h"
+#include "daemon/disk_keep.h"
 #include "daemon/kv_keep.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
@@ -30,6 +31,7 @@ using client::ErrorCode;
 using client::ModelInfo;
 
 constexpr uint32_t kBusyRetryMs = 500;
+constexpr size_t kMostDiskWarnings = 4;  // that `status` shows
 
 /// What a step needs beside weights and KV: logits, and the activations of its rows.
 uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
@@ -61,7 +63,13 @@ void describe_config(ModelInfo& info, const model::ModelConfig& config) {
 /// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
 struct Registry::Loader {
   Loader(const Config& c, uint32_t t, serve::Engine& e, std::map<std::string, int> stored)
-      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)), keep(c, std::move(stored)) {}
+      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)), keep(c, std::move(stored)) {
+    disk = open_disk_tier(c, [said = disk_warnings](const std::string& line) {
+      log(Priority::warning, line);
+      std::lock_guard lock(said->mutex);
+      if (said->lines.size() < kMostDiskWarnings) said->lines.push_back(line);
+    });
+  }
 
   const Config& config;
   uint32_t threads;
@@ -70,6 +78,12 @@ struct Registry::Loader {
   KvKeep keep;
   std::mutex mutex;
   std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
+  struct DiskWarnings {
+    std::mutex mutex;
+    std::vector<std::string> lines;
+  };
+  const std::shared_ptr<DiskWarnings> disk_warnings = std::make_shared<DiskWarnings>();   // the tier outlives this
+  std::shared_ptr<serve::DiskTier> disk;   // null: there is none
 
   std::shared_ptr<const LoadedModel> load(const ModelFile& file, const ModelSource* source = nullptr);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
@@ -158,6 +172,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
   if (kept_over_restarts) {
     const std::string line = weight_keep.loaded(file.name, loaded->model->weight_state(), loaded->warnings);
     if (!line.empty()) log(Priority::notice, line);
+    kv.disk = disk;
     keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
     if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
   }
@@ -249,11 +264,16 @@ Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine
 
 Registry::~Registry() = default;
 
+std::shared_ptr<const serve::DiskTier> Registry::disk() const { return loader_->disk; }
+
 std::vector<std::string> Registry::warnings() const {
   std::vector<std::string> all;
   for (const auto& [name, entry] : entries_) {
     if (entry.model != nullptr) all.insert(all.end(), entry.model->warnings.begin(), entry.model->warnings.end());
   }
+  std::lock_guard lock(loader_->disk_warnings->mutex);
+  const auto& disk = loader_->disk_warnings->lines;
+  all.insert(all.end(), disk.begin(), disk.end());
   return all;
 }
 

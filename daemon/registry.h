@@ -20,6 +20,7 @@
 #include "daemon/model/model.h"
 #include "daemon/model_files.h"
 #include "daemon/prepare_pool.h"
+#include "daemon/serve/disk_tier.h"
 #include "daemon/serve/engine.h"
 
 namespace ellm::daemon {
@@ -78,7 +79,9 @@ class Registry {
   void list(OnInfos done);
   /// Models directories that cannot be read.
   std::vector<std::string> unreadable() const;
-  /// Of the loaded models, for `status`.
+  /// Prefixes on disk; null: there is no such tier.
+  std::shared_ptr<const serve::DiskTier> disk() const;
+  /// Of the loaded models and the disk tier, for `status`.
   std::vector<std::string> warnings() const;
 
  private:

@@ -95,6 +95,9 @@ int status_command(Invocation& invocation) {
   text += format("%u running, %u queued, %u connected; %ju requests served, %ju prompt and %ju generated tokens\n",
                  status.running, status.queued, status.connections, static_cast<uintmax_t>(status.served),
                  static_cast<uintmax_t>(status.prompt_tokens), static_cast<uintmax_t>(status.completion_tokens));
+  if (const client::DiskInfo& disk = status.disk; disk.budget_bytes != 0)
+    text += format("prefixes on disk: %s of %s\n", human_bytes(static_cast<double>(disk.bytes)).c_str(),
+                   human_bytes(static_cast<double>(disk.budget_bytes)).c_str());
   for (const std::string& warning : status.warnings) text += "warning: " + warning + "\n";
   text += "\n" + (status.models.empty() ? "no model is loaded\n" : loaded_table(status.models));
   write_out(text);

@@ -10,7 +10,10 @@ std::string describe_statistics(const client::Completion& completion) {
   const client::Usage& usage = completion.usage;
   const client::Timings& timings = completion.timings;
   std::string text = format("%s: %u prompt tokens", completion.model.c_str(), usage.prompt_tokens);
-  if (usage.cached_tokens > 0) text += format(" (%u cached)", usage.cached_tokens);
+  if (usage.cached_tokens > 0) {
+    text += format(" (%u cached", usage.cached_tokens);
+    text += usage.disk_tokens > 0 ? format(", %u of them on disk)", usage.disk_tokens) : ")";
+  }
   if (usage.recomputed.evicted > 0) text += format(" (%u no longer)", usage.recomputed.evicted);
   if (timings.prefill_tokens_per_second > 0) text += format(" at %.0f/s", timings.prefill_tokens_per_second);
   text += format(", first token after %.0f ms, %u tokens", timings.ttft_ms, usage.completion_tokens);

@@ -15,6 +15,8 @@
 namespace ellm::serve {
 namespace {
 
+constexpr auto kNever = Clock::time_point::max();
+constexpr std::chrono::seconds kFlush{5};             // that writing prefixes to disk may hold up the end
 constexpr std::chrono::milliseconds kTellAgain{20};  // where an owner had no memory for a request's end
 
 class ForwardRunner : public StepRunner {
@@ -57,7 +59,7 @@ struct Engine::Impl : ModelQueue::Listener {
   CacheJobs new_jobs;
   SequenceList untold_ends;  // the engine thread's
   CacheJobs jobs;            // too
-  bool ending_raised = false, stopping = false, quit = false;
+  bool ending_raised = false, stopping = false, quit = false, poked = false;
   RequestId next_id = 1;
   uint64_t queued_tokens = 0;
   EngineCounters counters;
@@ -111,7 +113,8 @@ struct Engine::Impl : ModelQueue::Listener {
   Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
   void end(RequestId id, Sequence::Ending how);
   void loop();
-  bool take(bool idle);
+  bool take(bool idle, Clock::time_point next);
+  void poke();
   void hand_over();
   ModelQueue* queue_after(const ModelQueue* last) const;
   ModelQueue* marked();
@@ -164,17 +167,28 @@ void Engine::Impl::end(RequestId id, Sequence::Ending how) {
   wake.notify_one();
 }
 
-/// Waits for work if `idle`, then hands the queues what came in since the last step. False: the engine ends.
-bool Engine::Impl::take(bool idle) {
+/// Something has been read or written. Any thread.
+void Engine::Impl::poke() {
+  std::lock_guard lock(mutex);
+  poked = true;
+  wake.notify_one();
+}
+
+/// Waits for work if `idle`, or until `next`, then hands the queues what came in since the last step. False: the engine
+/// ends.
+bool Engine::Impl::take(bool idle, Clock::time_point next) {
   std::unique_lock lock(mutex);
   step_start = {};
   const auto removing = [&] {
     return std::any_of(models.begin(), models.end(), [](const auto& m) { return m.second.removing; });
   };
-  const auto work = [&] { return quit || ending_raised || !incoming.empty() || !new_jobs.empty() || removing(); };
-  if (idle && untold_ends.empty() && jobs.empty()) wake.wait(lock, work);
-  if (idle && (!untold_ends.empty() || !jobs.empty())) wake.wait_for(lock, kTellAgain, work);
-  ending_raised = false;
+  const auto work = [&] {
+    return quit || ending_raised || poked || !incoming.empty() || !new_jobs.empty() || removing();
+  };
+  if (!untold_ends.empty() || !jobs.empty()) next = std::min(next, Clock::now() + kTellAgain);
+  if (idle && next == kNever) wake.wait(lock, work);
+  if (idle && next != kNever) wake.wait_until(lock, next, work);
+  ending_raised = poked = false;
   hand_over();
   jobs.splice(jobs.end(), new_jobs);
   return !quit;
@@ -245,26 +259,30 @@ void Engine::Impl::run_job(CacheJob& job) {
 }
 
 void Engine::Impl::loop() {
-  for (bool idle = true; take(idle);) {
+  Clock::time_point next = kNever;
+  for (bool idle = true; take(idle, next);) {
     tell_again();
     remove_marked();
     run_jobs();
     idle = true;
+    next = kNever;
     for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {  // the models take turns, a step each
       queue->sweep_and_admit();
+      if (const auto at = queue->tend_disk()) next = std::min(next, *at);
       if (!queue->has_running()) continue;
       {
         std::lock_guard lock(mutex);
         step_start = now();
         ++counters.steps;
       }
-      queue->step();
-      idle = false;
+      if (queue->step()) idle = false;
     }
   }
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->end_all(Finish::cancelled);
   tell_again();
   run_jobs();
+  const auto until = Clock::now() + kFlush;
+  for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->flush_disk(until);
 }
 
 Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
@@ -315,6 +333,8 @@ KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::
     throw model::LoadError(name + ": cannot make room for " + std::to_string(kv.tokens) + " tokens of KV (" +
                            std::to_string(options.geometry.page_bytes() * options.pages) + " bytes): " + e.what());
   }
+  servable.disk_tier = kv.disk;
+  servable.fingerprint = kv.fingerprint;
   KvState state{servable.kv->taken_over(), servable.kv->refused(), 0,
                 uint64_t{servable.kv->total_pages()} * shm::kPageTokens, servable.kv->fd()};
   state.kept_pages = add_servable(name, std::move(servable));
@@ -324,6 +344,10 @@ KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::
 uint32_t Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
+  if (servable.disk_tier) {
+    servable.disk = std::make_unique<DiskPages>(servable.disk_tier, servable.fingerprint, *servable.kv,
+                                                impl_->limits.max_running, [this] { impl_->poke(); });
+  }
   auto queue =
       std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, impl_->now,
                                    *impl_);

@@ -21,6 +21,7 @@ namespace ellm::serve {
 
 struct CacheJob;
 struct Servable;
+class DiskTier;
 
 using RequestId = uint64_t;
 
@@ -55,6 +56,7 @@ inline constexpr size_t kReasons = 8;
 
 struct RequestStats {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  uint32_t disk_tokens = 0;                      // of cached_tokens: read from disk
   std::array<uint32_t, kReasons> recomputed{};  // by Reason; with cached_tokens all of the prompt that was dealt with
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
   std::optional<shm::PageStore::Pin> pin;  // what came of EngineRequest::pin
@@ -138,6 +140,7 @@ struct KvSetup {
   shm::ShareOptions shares;
   std::string fingerprint, segment_name;
   int segment_fd = -1;
+  std::shared_ptr<DiskTier> disk;                 // or null; the fingerprint then says all
   std::function<void(uint32_t pages)> on_damage;  // cached pages of an earlier process were bad; engine thread
 };
 

@@ -12,6 +12,7 @@ namespace ellm::serve {
 namespace {
 
 constexpr uint32_t kLeastPrefillRows = 32;  // beside answers
+constexpr std::chrono::milliseconds kDiskWait{10};  // until a request that waits for the disk is looked at
 constexpr uint32_t kAloneFactor = 4;  // steps without answers may take this many times as long, and have more rows
 
 EngineLimits fit(EngineLimits limits, const StepRunner& runner) {
@@ -50,7 +51,7 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       listener_(listener),
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
-      cache_(*servable_.kv, servable_.shares),
+      cache_(*servable_.kv, servable_.shares, servable_.disk.get()),
       free_pages_(servable_.kv->free_pages()),
       prefill_rows_{limits_.step_tokens, limits_.step_tokens} {
   pieces_.reserve(limits_.max_running);
@@ -197,16 +198,22 @@ void ModelQueue::draw_one(const Row& row, std::span<const float> logits, Drawn& 
   }
 }
 
-void ModelQueue::step() {
+bool ModelQueue::step() {
   plan();
+  const bool planned = !pieces_.empty();
   allocate_pages();
-  if (pieces_.empty()) return drop_ended(running_);
+  if (!pieces_.empty()) run_step();
+  drop_ended(running_);
+  return planned || !servable_.disk;
+}
+
+void ModelQueue::run_step() {
   const auto start = now_();
   try {
     draw(run());
   } catch (const std::exception& e) {
     for (const Piece& piece : pieces_) fail(*piece.sequence, e);
-    return drop_ended(running_);
+    return;
   }
   StepReport done = report(std::chrono::duration<double, std::milli>(now_() - start).count());
   done.kv_bytes_read = servable_.runner->kv_bytes_read();
@@ -222,7 +229,16 @@ void ModelQueue::step() {
       fail(s, e);
     }
   }
-  drop_ended(running_);
+}
+
+std::optional<Clock::time_point> ModelQueue::tend_disk() noexcept {
+  const auto now = Clock::now();
+  if (!servable_.disk) return std::nullopt;
+  auto next = cache_.tend_disk(now);
+  publish_pages();
+  const bool waits = std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s->prefilling(); });
+  if (waits) next = std::min(next.value_or(Clock::time_point::max()), now + kDiskWait);
+  return next;
 }
 
 StepReport ModelQueue::report(double step_ms) const {
@@ -238,6 +254,7 @@ StepReport ModelQueue::report(double step_ms) const {
 void ModelQueue::adapt(const StepReport& report) {
   const uint32_t decodes = report.decode_rows, prefill = report.prefill_rows;
   const double step_ms = report.ms;
+  if (servable_.disk) servable_.disk->computed(prefill, step_ms);
   if (limits_.step_ms == 0 || prefill == 0) return;
   const uint32_t factor = decodes != 0 ? 1 : kAloneFactor;
   const double wanted_ms = static_cast<double>(limits_.step_ms) * factor;

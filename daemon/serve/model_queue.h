@@ -57,11 +57,14 @@ class ModelQueue {
   void sweep_and_admit();
   bool has_running() const { return !running_.empty(); }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
-  /// One step over the running requests.
-  void step();
+  /// One step over the running requests. False: all of them wait for the disk.
+  bool step();
   void end_all(Finish finish);
   /// Throws what the job does.
   void visit_cache(CacheJob& job);
+  /// What the disk tier wants done now; when to come again, absent: when woken.
+  std::optional<Clock::time_point> tend_disk() noexcept;
+  void flush_disk(Clock::time_point until) noexcept { cache_.flush_disk(until); }
 
  private:
   struct Piece {  // a sequence's part in the step
@@ -84,6 +87,7 @@ class ModelQueue {
   void sweep(SequenceList& sequences);
   void plan();
   void allocate_pages();
+  void run_step();
   std::span<const float> run();
   void draw(std::span<const float> logits);
   void draw_one(const Row& row, std::span<const float> logits, Drawn& drawn);

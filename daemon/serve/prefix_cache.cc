@@ -2,6 +2,7 @@
 #include "daemon/serve/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ellm::serve {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 using shm::kNoPage;
 using shm::kPageTokens;
 using shm::PageId;
+
+constexpr uint32_t kWorthWaiting = 256;   // tokens to compute, for the list of what is on disk
 
 uint32_t pages_for(uint32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
@@ -30,6 +33,12 @@ void share(Sequence& s, uint32_t tokens) {
 }
 
 }  // namespace
+
+PrefixCache::PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares, DiskPages* disk) : store_(kv, shares), disk_(disk) {
+  for (PageId page = 0; disk_ && page < kv.total_pages(); ++page) {   // an earlier process may not have come to write them
+    if (store_.is_leaf(page)) disk_->ended(page, kv.total_pages());
+  }
+}
 
 bool PrefixCache::admit(Sequence& s) {
   const uint32_t wanted = pages_for(s.kv_tokens());
@@ -148,9 +157,15 @@ void PrefixCache::look_ahead(Sequence& s) {
 bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
   if (s.request.score || s.computed != s.pages.size() * kPageTokens) return true;   // within a page
   share_stored(s);
-  const Beginning best = find_beginning(s, running);
-  const uint32_t wanted = std::min(may_share(s), kPageTokens);
-  if (best.tokens < wanted && best.coming >= wanted) return false;
+  if (!s.fetch) share_stored(s);   // what is being read goes where the sequence stands now
+  Beginning best = find_beginning(s, running);
+  uint32_t wanted = std::min(may_share(s), kPageTokens);
+  if (!s.fetch && best.tokens < wanted && best.coming >= wanted) return false;
+  if (s.fetch || (disk_ && best.tokens < wanted)) {
+    if (waits_for_disk(s)) return false;
+    best = find_beginning(s, running);
+    wanted = std::min(may_share(s), kPageTokens);
+  }
   copy(s, best);
   if (best.tokens < std::max(wanted, 1u)) s.unsealed_until = std::max(s.unsealed_until, best.seen_until);
   return true;
@@ -166,7 +181,7 @@ PrefixCache::Beginning PrefixCache::find_beginning(const Sequence& s, const Sequ
   for (const auto& other : running) {
     if (other.get() == &s || other->ended || other->name_space != s.name_space) continue;
     if (other->computed / kPageTokens != index) continue;
-    if (other->computed % kPageTokens == 0 && other->planned_rows == 0) continue;
+    if (other->computed % kPageTokens == 0 && other->planned_rows == 0 && !other->fetch) continue;
     if (parent_of(*other, index) != parent_of(s, index)) continue;
     const auto theirs = page_tokens(*other, index);
     const auto common =
@@ -191,10 +206,88 @@ void PrefixCache::copy(Sequence& s, const Beginning& from) {
     s.pages.push_back(*page);
     store_.take_reserved(s.name_space, 1);
     share(s, tokens);
+    if (from.page == s.read_in_part) s.disk_tokens += tokens;
   } else {
     s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
   }
   if (unused) store_.release(from.page);
+}
+
+/// At a page border, where memory has no whole page more: true while the next pages are on their way from the disk.
+bool PrefixCache::waits_for_disk(Sequence& s) {
+  if (!disk_) return false;
+  for (;;) {
+    if (s.fetch) {
+      const bool settled = disk_->settled(*s.fetch);
+      const auto pages = static_cast<uint32_t>(s.fetch->pages.size());
+      if (!settled && !(disk_->hangs(*s.fetch) && store_.may_reserve(s.name_space, pages))) return true;
+      take_from_disk(s);
+      share_stored(s);   // what others stored meanwhile
+    }
+    if (s.asked_disk_at == s.computed || may_share(s) == 0) return false;
+    s.asked_disk_at = s.computed;
+    if (may_share(s) >= kWorthWaiting && disk_->is_looking()) {
+      s.asked_disk_at = kNeverAsked;
+      return true;
+    }
+    read_from_disk(s);
+    if (!s.fetch) return false;
+  }
+}
+
+/// Pages are taken from those that the sequence has reserved.
+void PrefixCache::read_from_disk(Sequence& s) {
+  const auto index = static_cast<uint32_t>(s.pages.size());
+  const PageId parent = parent_of(s, index);
+  const auto known = store_.find(parent, s.name_space, page_tokens(s, index)).tokens;
+  const auto rest = std::span(s.tokens).first(s.prompt_tokens).subspan(s.computed);
+  DiskFetch* fetch = disk_->plan(s.name_space, store_.key(parent), rest, known, s.wanted_pages - index);
+  if (!fetch) return;
+  while (fetch->pages.size() < fetch->places.size()) {
+    const auto page = store_.allocate(s.name_space);
+    if (!page) break;
+    fetch->pages.push_back(*page);
+    store_.take_reserved(s.name_space, 1);
+  }
+  if (!fetch->pages.empty()) s.fetch = fetch;
+  disk_->start(*fetch);
+}
+
+/// Seals what has been read. The last page may hold only a part of the prompt: it is stored, and copied from there.
+void PrefixCache::take_from_disk(Sequence& s) {
+  DiskFetch& fetch = *std::exchange(s.fetch, nullptr);
+  if (!fetch.finished.load(std::memory_order_acquire)) {   // it hangs: its pages stay behind
+    store_.reserve_again(s.name_space, static_cast<uint32_t>(fetch.pages.size()));
+    return disk_->abandon(fetch);
+  }
+  const uint32_t done = fetch.done.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < fetch.pages.size(); ++i) {
+    const PageId parent = parent_of(s, static_cast<uint32_t>(s.pages.size()));
+    PageId page = fetch.pages[i];
+    const shm::DiskPage& read = fetch.places[i].page;
+    const auto tokens = std::span(read.tokens).first(read.n_tokens);
+    if (i < done) page = store_.seal(page, parent, s.name_space, tokens, read.checksum);
+    const auto wanted = page_tokens(s, static_cast<uint32_t>(s.pages.size()));
+    if (i < done && may_share(s) >= kPageTokens && std::ranges::equal(tokens, wanted)) {
+      s.pages.push_back(page);
+      ++s.sealed_pages;
+      share(s, kPageTokens);
+      s.disk_tokens += kPageTokens;
+    } else {
+      if (i < done) s.read_in_part = page;
+      store_.release(page);
+      store_.reserve_again(s.name_space, 1);
+    }
+  }
+  disk_->give_back(fetch);
+}
+
+std::optional<Clock::time_point> PrefixCache::tend_disk(Clock::time_point now) noexcept {
+  return disk_ ? disk_->tend(store_, now) : std::nullopt;
+}
+
+void PrefixCache::flush_disk(Clock::time_point until) noexcept {
+  if (disk_) disk_->flush(store_, until);
 }
 
 bool PrefixCache::make_room(Sequence& s, uint32_t rows) noexcept {
@@ -220,14 +313,20 @@ void PrefixCache::commit(Sequence& s, uint32_t rows) noexcept {
 void PrefixCache::leave(Sequence& s, bool keep) noexcept {
   if (s.wanted_pages != 0) {
     const uint32_t prompt = std::min(s.computed, s.prompt_tokens);
-    store_.end_sequence(s.name_space, s.wanted_pages - static_cast<uint32_t>(s.pages.size()), s.cached_tokens,
-                        prompt - s.cached_tokens);
+    uint32_t taken = static_cast<uint32_t>(s.pages.size());
+    if (s.fetch) {   // the disk gives its pages back
+      taken += static_cast<uint32_t>(s.fetch->pages.size());
+      disk_->abandon(*std::exchange(s.fetch, nullptr));
+    }
+    store_.end_sequence(s.name_space, s.wanted_pages - taken, s.cached_tokens, prompt - s.cached_tokens);
   }
   s.wanted_pages = 0;
   const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
   if (keep && rest != 0)
     s.pages[index] = store_.seal(s.pages[index], parent_of(s, index), s.name_space, page_tokens(s, index).first(rest));
   if (keep && s.request.pin && !s.pages.empty()) s.pin = store_.pin(s.pages.back());
+  if (const uint32_t sealed = index + (keep && rest != 0); disk_ && sealed != 0)
+    disk_->ended(s.pages[sealed - 1], s.cached_tokens / kPageTokens);
   while (!s.pages.empty()) {   // the last first, so that the pages before it count as used later
     store_.release(s.pages.back());
     s.pages.pop_back();

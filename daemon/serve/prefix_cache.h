@@ -10,6 +10,7 @@
 // Nobody waits in a circle for a page that another fills: only a sequence at a page border waits, and only for one that
 // is beyond that border or computes rows in this very step.
 #pragma once
+#include "daemon/serve/disk_pages.h"
 #include "daemon/serve/sequence.h"
 #include "shm/page_store.h"
 
@@ -17,13 +18,14 @@ namespace ellm::serve {
 
 class PrefixCache {
  public:
-  explicit PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares = {}) : store_(kv, shares) {}
+  /// `disk`: where there is one.
+  explicit PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares = {}, DiskPages* disk = nullptr);
 
   /// Shares the stored beginning of the prompt and reserves the pages for the rest. False: no room now. Throws
   /// std::bad_alloc, as nothing else here does, and has changed nothing then.
   bool admit(Sequence& s);
   /// Before rows of a prompt are planned: shares what was stored since. False: the next page is being computed by one of
-  /// `running` (their `planned_rows` so far).
+  /// `running` (their `planned_rows` so far), or read from disk.
   bool advance(Sequence& s, const SequenceList& running) noexcept;
   /// Takes the pages for the next `rows` tokens. False: the machine has no memory for them.
   bool make_room(Sequence& s, uint32_t rows) noexcept;
@@ -35,7 +37,14 @@ class PrefixCache {
   const shm::PageStore& pages() const { return store_; }
   shm::PageStore& pages() { return store_; }
 
+  // The disk's (see DiskPages), where there is one.
+  std::optional<Clock::time_point> tend_disk(Clock::time_point now) noexcept;
+  void flush_disk(Clock::time_point until) noexcept;
+
  private:
+  bool waits_for_disk(Sequence& s);
+  void read_from_disk(Sequence& s);
+  void take_from_disk(Sequence& s);
   void share_stored(Sequence& s);
   /// Of a sequence's next page.
   struct Beginning {
@@ -52,6 +61,7 @@ class PrefixCache {
   void look_elsewhere(Sequence& s);
 
   shm::PageStore store_;
+  DiskPages* disk_;
 };
 
 }  // namespace ellm::serve

@@ -80,6 +80,7 @@ RequestStats Sequence::stats(Clock::time_point now) const {
   RequestStats s;
   s.prompt_tokens = prompt_tokens;
   s.cached_tokens = cached_tokens;
+  s.disk_tokens = disk_tokens;
   s.recomputed = recomputed;
   s.pin = pin;
   s.completion_tokens = completion.load(std::memory_order_relaxed);

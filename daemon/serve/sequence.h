@@ -14,6 +14,9 @@
 
 namespace ellm::serve {
 
+struct DiskFetch;
+inline constexpr uint32_t kNeverAsked = ~0u;
+
 using Clock = std::chrono::steady_clock;
 
 enum class Phase : uint8_t { queued, prefill, decode };
@@ -48,6 +51,9 @@ struct Sequence {
   // Why the others are computed: positions before which a reason holds, each behind the one before it.
   uint32_t logits_until = 0, namespace_until = 0, evicted_until = 0, unsealed_until = 0;
   bool last_is_stored = false;  // the prompt's last token
+  DiskFetch* fetch = nullptr;   // the next pages are being read
+  uint32_t asked_disk_at = kNeverAsked, disk_tokens = 0;   // `computed` then; of cached_tokens
+  shm::PageId read_in_part = shm::kNoPage;   // from disk, for a part of it
   std::array<uint32_t, kReasons> recomputed{};
   std::optional<shm::PageStore::Pin> pin;  // where the request wants it
 

@@ -8,6 +8,7 @@
 
 #include "daemon/model/forward.h"
 #include "daemon/model/model.h"
+#include "daemon/serve/disk_pages.h"
 #include "shm/kv_pages.h"
 #include "shm/page_shares.h"
 
@@ -25,7 +26,7 @@ class StepRunner {
   virtual uint32_t vocabulary() const = 0;
 };
 
-/// A model with everything that serving it takes. `runner` uses `kv`, so it is declared after it.
+/// A model with everything that serving it takes. `runner` and `disk` use `kv`, so they are declared after it.
 struct Servable {
   std::shared_ptr<const model::Model> model;  // null in tests
   std::string kv_type;                        // "f16"
@@ -35,6 +36,9 @@ struct Servable {
   shm::ShareOptions shares = {};              // of the KV pages
   std::unique_ptr<shm::KvPages> kv;
   std::unique_ptr<StepRunner> runner;
+  std::shared_ptr<DiskTier> disk_tier;        // or null
+  std::string fingerprint;                    // for it: what the pages' bytes depend on
+  std::unique_ptr<DiskPages> disk;            // made of these by the engine
 };
 
 }  // namespace ellm::serve

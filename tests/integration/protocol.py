@@ -15,8 +15,9 @@ LIST, LOAD, UNLOAD = 1, 2, 3
 MODEL_FIELDS = ("name path architecture size_label weight_types tokenizer parameters file_bytes resident_bytes context "
                 "loaded locked chat kv_type kv_pages kv_pages_free kv_pages_cached").split()
 STATUS_FIELDS = ("id version kernels cpu threads pid uptime_s models requests running queued connections served "
-                 "prompt_tokens completion_tokens warnings cached_tokens admin stats_page").split()
-USAGE_FIELDS = "prompt_tokens cached_tokens completion_tokens drafted_tokens accepted_tokens recomputed".split()
+                 "prompt_tokens completion_tokens warnings cached_tokens admin stats_page disk").split()
+DISK_FIELDS = "bytes budget_bytes pages_written pages_read pages_damaged files_skipped writing".split()
+USAGE_FIELDS = "prompt_tokens cached_tokens completion_tokens drafted_tokens accepted_tokens recomputed disk_tokens".split()
 RECOMPUTED_FIELDS = "new last_token logits_needed evicted namespace fingerprint retokenised unsealed".split()
 REQUEST_FIELDS = "request uid pid model kind state prompt_tokens done_tokens completion_tokens age_ms".split()
 
@@ -107,6 +108,10 @@ class Completion:
     @property
     def cached(self):
         return self.usage[1]
+
+    @property
+    def disk(self):
+        return self.usage[6]
 
     @property
     def recomputed(self):
@@ -228,6 +233,7 @@ class Connection:
     def status(self):
         status = dict(zip(STATUS_FIELDS, self.reply(STATUS)[1:]))
         status["models"] = [dict(zip(MODEL_FIELDS, model)) for model in status["models"]]
+        status["disk"] = dict(zip(DISK_FIELDS, status["disk"]))
         status["requests"] = [dict(zip(REQUEST_FIELDS, request)) for request in status["requests"]]
         return status
 

@@ -180,6 +180,9 @@ class Units(unittest.TestCase):
         third, crashed = ask()
         self.assertNotEqual(restarted, crashed)
         self.assertEqual((third.cached, third.tokens), (499, first.tokens))
+        systemctl("stop", "ellmd.service")                           # gives the memory back
+        fourth, _ = ask()                                            # the socket starts it
+        self.assertEqual((fourth.cached, fourth.disk, fourth.tokens), (499, 499, first.tokens))
         self.assertEqual(show("NFileDescriptorStore"), "2")          # and the weights
         self.assertGreaterEqual(journal().count("'small': its weights are still there"), 2)
         with Connection(SOCKET) as connection:

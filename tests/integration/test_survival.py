@@ -67,7 +67,7 @@ os.execv(sys.argv[2 + count], sys.argv[2 + count:])
             environ.update(LISTEN_FDS=str(len(fds)), LISTEN_FDNAMES=":".join(self.stored))
         self.process = subprocess.Popen(
             [sys.executable, "-c", self.WRAPPER, str(len(high)), *map(str, high), ELLMD, "--config", self.directory + "/config",
-             "--socket", self.directory + "/s", "--model", "stories", "--threads", "2", *options],
+             "--socket", self.directory + "/s", "--model", "stories", "--threads", "2", "--cache-disk", "off", *options],
             env=environ, pass_fds=high, stderr=subprocess.DEVNULL)
         for fd in fds + high:
             os.close(fd)
@@ -101,7 +101,8 @@ class Survival(unittest.TestCase):
         self.addCleanup(lambda: [os.unlink(path) for path in (segments() | weights()) - before])
 
     def start(self, keep=True, **more):
-        daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories"], directory=self.directory, keep=keep, **more)
+        daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--cache-disk", "off"],
+                        directory=self.directory, keep=keep, **more)
         self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
         return daemon
 

@@ -105,6 +105,7 @@ class Usage:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     recomputed: Recomputed = field(default_factory=Recomputed)
+    disk_tokens: int = 0                     # of cached_tokens: read from disk
 
 
 @dataclass
@@ -382,6 +383,17 @@ class ScoreReply(Numbered):
 
 
 @dataclass
+class DiskInfo:
+    bytes: int = 0
+    budget_bytes: int = 0                    # 0: no prefixes are kept on disk
+    pages_written: int = 0
+    pages_read: int = 0
+    pages_damaged: int = 0
+    files_skipped: int = 0
+    writing: bool = False
+
+
+@dataclass
 class StatusReply(Numbered):
     TAG = 38
     version: str = ""
@@ -401,6 +413,8 @@ class StatusReply(Numbered):
     warnings: list[str] = field(default_factory=list)
     cached_tokens: int = 0                   # of prompt_tokens
     admin: bool = False                      # the caller may load, unload, add and remove models
+    stats_page: str = ""                     # the path of the daemon's page of totals, or empty
+    disk: DiskInfo = field(default_factory=DiskInfo)
 
 
 @dataclass
