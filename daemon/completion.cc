@@ -13,8 +13,6 @@ namespace {
 using client::ErrorCode;
 using client::FinishReason;
 
-constexpr uint32_t kQueueFullRetryMs = 1000;
-
 model::SamplingParams params_of(const client::Sampling& s) {
   model::SamplingParams p;
   p.temperature = s.temperature;
@@ -60,11 +58,11 @@ client::Recomputed recomputed_of(const serve::RequestStats& stats) {
 }
 
 /// The engine's refusals in words.
-Failure failure_of(serve::Refusal refusal, size_t tokens, const LoadedModel& loaded, bool score) {
+Failure failure_of(const serve::Engine::Submitted& submitted, size_t tokens, const LoadedModel& loaded, bool score) {
   const std::string name = "model '" + loaded.name + "'", what = score ? "the text" : "the prompt";
-  switch (refusal) {
+  switch (submitted.refusal) {
     case serve::Refusal::queue_full:
-      return {ErrorCode::busy, "too many requests are waiting; try again later", kQueueFullRetryMs};
+      return {ErrorCode::busy, "too many requests are waiting; try again later", submitted.retry_after_ms};
     case serve::Refusal::unknown_model:
       return {ErrorCode::no_such_model, name + " has been unloaded"};
     case serve::Refusal::too_long:
@@ -195,9 +193,9 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
     serve::EngineRequest one = request;
     one.sampling.sample_index = i;
     one.events = events(i);
-    const auto [refusal, id] = services_.engine.submit(std::move(one));
-    if (refusal != serve::Refusal::none) return failure_of(refusal, prompt_tokens, *loaded, request_.score);
-    submissions.ids.push_back(id);
+    const auto submitted = services_.engine.submit(std::move(one));
+    if (submitted.refusal != serve::Refusal::none) return failure_of(submitted, prompt_tokens, *loaded, request_.score);
+    submissions.ids.push_back(submitted.id);
   }
   services_.loop.post([self = shared_from_this(), ids = submissions.ids] { self->submitted(ids); });
   submissions.ids.clear();

@@ -34,6 +34,7 @@ struct Rule {
 bool is_memory_policy(const std::string& text);
 bool is_kv_types(const std::string& text);
 bool is_disk_budget(const std::string& text);   // auto | off | bytes
+bool is_user_weight(const std::string& text);  // user_weights.h
 
 struct Config {
   std::string socket;
@@ -66,11 +67,16 @@ struct Config {
     uint32_t requests_per_connection = 128, requests_per_user = 512, descriptors_per_user = 256;
     uint32_t samples = 64, running = 64, queued = 1024;
     uint64_t queued_tokens = 16u << 20;
-    uint32_t step_tokens = 512, step_ms = 250;
+    uint32_t running_per_user = 0, queued_per_user = 0;
+    uint32_t step_tokens = 512, token_ms = 150;
 
     /// Of one request: each counts as a request of its user.
     uint32_t most_samples() const { return std::min(samples, requests_per_user); }
   } limits;
+  struct Shares {
+    std::vector<std::string> weights;
+    uint32_t batch_percent = 6;
+  } shares;
   std::map<std::string, std::string> namespaces;
 
   /// v(key, member, rule, documentation); keys of a section stand together, those without one come first.
@@ -149,11 +155,23 @@ struct Config {
       "Samples of one request (`ellm run -n`); each counts in `requests_per_user`.");
     v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
     v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
+    v("limits.running_per_user", self.limits.running_per_user, Rule{0, 4096},
+      "Requests of one user that run together. 0: as many as there is room for; a user who has more than his share\n"
+      "gives back what others want (see [shares]).");
+    v("limits.queued_per_user", self.limits.queued_per_user, Rule{0, 1u << 20},
+      "Requests of one user that wait for their turn. 0: as many as there is room for.");
     v("limits.queued_tokens", self.limits.queued_tokens, Rule{1}, "Tokens of all prompts that wait.");
     v("limits.step_tokens", self.limits.step_tokens, Rule{16, 65536}, "Tokens computed in one step.");
-    v("limits.step_ms", self.limits.step_ms, Rule{0, 600000},
-      "Prompts are cut so that a step takes about this long while others are being answered, and four times as long\n"
-      "otherwise. 0: never.");
+    v("limits.token_ms", self.limits.token_ms, Rule{0, 600000},
+      "Most milliseconds between the tokens of an interactive answer: prompts of others are cut so that a step takes no\n"
+      "longer (or three times a step without prompts, where that is longer), and four times as long where only batch\n"
+      "requests are being answered, or none. 0: prompts are not cut for that.");
+    v("shares.weights", self.shares.weights,
+      Rule{.accepts = is_user_weight, .expected = "USER:WEIGHT with a weight from 1 to 1000"},
+      "Where several users want more than there is, each gets tokens, places and KV pages by weight: [\"alice:3\"].\n"
+      "Users that are not listed have weight 1; what one does not want the others may take, and give back.");
+    v("shares.batch_percent", self.shares.batch_percent, Rule{0, 100},
+      "Of places and prompt tokens, what batch requests keep where interactive ones, which go first, want everything.");
     v("namespaces", self.namespaces, Rule{},
       "Prefixes that several users share: docs = \"group:staff\" lets the members of that group (or \"everybody\") use\n"
       "`--namespace docs`. What such a request computes is found by all who may use it, and by nobody else. Without one\n"

@@ -18,6 +18,7 @@
 #include "daemon/runtime/topology.h"
 #include "daemon/server.h"
 #include "daemon/services.h"
+#include "daemon/user_weights.h"
 
 namespace ellm::daemon {
 namespace {
@@ -25,13 +26,18 @@ namespace {
 constexpr unsigned kPrepareThreads = 2;
 constexpr uint32_t kLoadSeconds = 600;  // that a model may take at the start before systemd loses patience
 
-serve::EngineLimits engine_limits(const Config::Limits& limits) {
+serve::EngineLimits engine_limits(const Config& config) {
+  const Config::Limits& limits = config.limits;
   serve::EngineLimits engine;
   engine.max_running = limits.running;
   engine.max_queued = limits.queued;
   engine.max_queued_tokens = limits.queued_tokens;
   engine.step_tokens = limits.step_tokens;
-  engine.step_ms = limits.step_ms;
+  engine.token_ms = limits.token_ms;
+  engine.running_per_user = limits.running_per_user;
+  engine.queued_per_user = limits.queued_per_user;
+  engine.batch_percent = config.shares.batch_percent;
+  engine.weights = user_weights(config.shares.weights);
   return engine;
 }
 
@@ -64,7 +70,7 @@ int serve(const Options& options) {
   const std::optional<Listener> metrics_listener = Listener::open_metrics(config.metrics.socket, passed.metrics);
   Loop loop;
   runtime::WorkerPool workers(topology, threads);
-  serve::Engine engine(kernels, workers, engine_limits(config.limits));
+  serve::Engine engine(kernels, workers, engine_limits(config));
   PreparePool pool(kPrepareThreads);
   Registry registry(config, threads, engine, pool, loop, std::move(passed.stored));
   Accounts accounts;
@@ -102,6 +108,7 @@ int start(int argc, char** argv) {
   if (options.check_config) {
     group_number(options.config.admin_group);
     Namespaces(options.config);
+    user_weights(options.config.shares.weights);
     kernels_of(options.config);
     std::cout << (options.config_file.empty() ? "defaults (no configuration file)" : options.config_file) << ": good\n";
     return EX_OK;

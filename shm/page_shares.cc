@@ -124,16 +124,17 @@ uint32_t PageShares::share(const Account& account) const {
   return account.present ? static_cast<uint32_t>(uint64_t{pages_} * account.weight / weights_) : 0;
 }
 
-bool PageShares::may_take(const Account& account, uint32_t need) {
+uint32_t PageShares::excess(const Account& account, uint32_t need) {
   expire();
   const uint64_t wanted = uint64_t{account.committed()} + need;
-  if (account.sequences == 0 || wanted <= share(account)) return true;
+  const uint32_t own = share(account);
+  if (account.sequences == 0 || wanted <= own) return 0;
   uint64_t others = 0;   // that run, are pinned or within a share
   for (const Account& other : by_name_) {
     if (&other != &account) others += std::max(other.committed(), std::min(other.pages, share(other)));
-    if (wanted + others > pages_) return false;
   }
-  return true;
+  if (wanted + others <= pages_) return 0;
+  return static_cast<uint32_t>(std::min(wanted - own, wanted + others - pages_));
 }
 
 }  // namespace ellm::shm

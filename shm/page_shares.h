@@ -81,7 +81,9 @@ class PageShares {
   /// Pages of one who is present; 0 of one who is not.
   uint32_t share(const Account& account) const;
   /// Whether one who wants `need` pages more, for a sequence, leaves others what they have within their shares.
-  bool may_take(const Account& account, uint32_t need);
+  bool may_take(const Account& account, uint32_t need) { return excess(account, need) == 0; }
+  /// How many fewer pages he would have to hold or to want for that.
+  uint32_t excess(const Account& account, uint32_t need);
 
  private:
   struct ByName {

@@ -142,9 +142,9 @@ void PageStore::release(PageId page) {
 
 // ---- what is set aside ---------------------------------------------------------------------------------------------------
 
-bool PageStore::may_reserve(uint64_t name_space, uint32_t need) {
-  const auto& account = shares_.enter(name_space);
-  return uint64_t{held_} + reserved_ + need <= total_pages() && shares_.may_take(account, need);
+uint32_t PageStore::lacking(uint32_t need) const {
+  const uint64_t sum = uint64_t{held_} + reserved_ + need;
+  return static_cast<uint32_t>(sum - std::min<uint64_t>(sum, total_pages()));
 }
 
 void PageStore::begin_sequence(uint64_t name_space, uint32_t reserved) {

@@ -47,6 +47,7 @@ class PageStore {
   bool in_use(PageId page) const { return nodes_[page].uses != 0; }
   /// In use or pinned: not to be had.
   bool is_held(PageId page) const { return nodes_[page].held; }
+  uint32_t uses(PageId page) const { return nodes_[page].uses; }
   /// One more user of a sealed page whose parent is in use.
   void acquire(PageId page);
   /// One user fewer. With the last one a page that is not sealed becomes free.
@@ -55,7 +56,10 @@ class PageStore {
   /// Sets pages aside for a sequence of a namespace, which allocates or acquires them later: `need`, of pages that are not
   /// held now. False, and nothing changed, where that many are not to be had, or not for this namespace now. A page that
   /// is set aside is always to be had. `need` is what a sequence asks for, of a namespace that is using the cache now.
-  bool may_reserve(uint64_t name_space, uint32_t need);
+  bool may_reserve(uint64_t name_space, uint32_t need) { return beyond_share(name_space, need) == 0 && lacking(need) == 0; }
+  /// What it lacks for that: pages that nobody holds; pages of its own that would have to be given back.
+  uint32_t lacking(uint32_t need) const;
+  uint32_t beyond_share(uint64_t name_space, uint32_t need) { return shares_.excess(shares_.enter(name_space), need); }
   void begin_sequence(uint64_t name_space, uint32_t reserved);
   void take_reserved(uint64_t name_space, uint32_t pages);   // they are held now, or not wanted any more
   void reserve_again(uint64_t name_space, uint32_t pages);   // they were taken, and are not held any more

@@ -10,6 +10,7 @@
 
 #include "daemon/serve/cache_job.h"
 #include "daemon/serve/model_queue.h"
+#include "daemon/serve/queue_pace.h"
 #include "daemon/serve/step_runner.h"
 
 namespace ellm::serve {
@@ -62,25 +63,41 @@ struct Engine::Impl : ModelQueue::Listener {
   bool ending_raised = false, stopping = false, quit = false, poked = false;
   RequestId next_id = 1;
   uint64_t queued_tokens = 0;
+  struct User {
+    uint32_t requests = 0, queued = 0;
+  };
+  std::map<uint32_t, User> users;  // with unfinished requests
+  QueuePace pace;
   EngineCounters counters;
   Clock::time_point step_start{};
   std::thread thread;
 
   void admitted(const Sequence& sequence) override {
     std::lock_guard lock(mutex);
+    if (sequence.phase.load(std::memory_order_relaxed) == Phase::queued) pace.left(now());
     count_queued(sequence, -1);
     count_running(sequence, +1);
   }
 
+  void preempted(const Sequence& sequence) override {
+    std::lock_guard lock(mutex);
+    count_running(sequence, -1);
+    count_queued(sequence, +1);
+    ++counters.preemptions;
+  }
+
   void ended(const Sequence& sequence) override {
     std::lock_guard lock(mutex);
-    if (sequence.phase.load(std::memory_order_relaxed) == Phase::queued) {
+    if (waits(sequence.phase.load(std::memory_order_relaxed))) {
+      pace.left(now());
       count_queued(sequence, -1);
     } else {
       count_running(sequence, -1);
     }
+    const auto user = users.find(sequence.request.uid);
+    if (--user->second.requests == 0) users.erase(user);
     ++ends_of(sequence);
-    counters.prompt_tokens += std::min(sequence.computed, sequence.prompt_tokens);
+    counters.prompt_tokens += sequence.counted;
     counters.cached_tokens += sequence.cached_tokens;
     counters.completion_tokens += sequence.completion.load(std::memory_order_relaxed);
     requests.erase(sequence.id);
@@ -111,10 +128,13 @@ struct Engine::Impl : ModelQueue::Listener {
   uint64_t& ends_of(const Sequence& sequence);
 
   Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
+  Submitted refused(Refusal refusal, uint32_t uid);
+  uint32_t weight_of(uint32_t uid) const;
   void end(RequestId id, Sequence::Ending how);
   void loop();
   bool take(bool idle, Clock::time_point next);
   void poke();
+  Neighbours survey() const;
   void hand_over();
   ModelQueue* queue_after(const ModelQueue* last) const;
   ModelQueue* marked();
@@ -128,6 +148,7 @@ void Engine::Impl::count_queued(const Sequence& sequence, int change) {
   counters.queued += static_cast<uint32_t>(change);
   counters.queued_by[static_cast<size_t>(sequence.request.priority)] += static_cast<uint32_t>(change);
   queued_tokens += static_cast<uint64_t>(change) * sequence.prompt_tokens;
+  users.find(sequence.request.uid)->second.queued += static_cast<uint32_t>(change);
 }
 
 void Engine::Impl::count_running(const Sequence& sequence, int change) {
@@ -153,9 +174,30 @@ Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) cons
   if (tokens + (request.score ? 0 : 1) > servable.context) return Refusal::too_long;
   if (counters.queued >= limits.max_queued || queued_tokens + tokens > limits.max_queued_tokens)
     return Refusal::queue_full;
+  const auto user = users.find(request.uid);
+  if (limits.queued_per_user != 0 && user != users.end() && user->second.queued >= limits.queued_per_user)
+    return Refusal::queue_full;
   const uint64_t wanted = request.max_tokens == 0 ? servable.context : tokens + request.max_tokens;
   limit = static_cast<uint32_t>(std::min<uint64_t>(wanted, servable.context));
   return Refusal::none;
+}
+
+/// Under the mutex. A user whose own queue is full waits for its part of those that leave.
+Engine::Submitted Engine::Impl::refused(Refusal refusal, uint32_t uid) {
+  if (refusal != Refusal::queue_full) return {refusal, 0};
+  ++counters.busy_refusals;
+  uint32_t ahead = counters.queued;
+  const auto user = users.find(uid);
+  if (limits.queued_per_user != 0 && user != users.end() && user->second.queued >= limits.queued_per_user)
+    ahead = std::max(ahead, 8 * (counters.queued / std::max(1u, user->second.queued)));
+  return {refusal, 0, pace.retry_after_ms(ahead, now())};
+}
+
+uint32_t Engine::Impl::weight_of(uint32_t uid) const {
+  for (const auto& [user, weight] : limits.weights) {
+    if (user == uid) return std::max(1u, weight);
+  }
+  return 1;
 }
 
 void Engine::Impl::end(RequestId id, Sequence::Ending how) {
@@ -258,6 +300,16 @@ void Engine::Impl::run_job(CacheJob& job) {
   }
 }
 
+/// Whom one model's step holds up of all of them.
+Neighbours Engine::Impl::survey() const {
+  Neighbours all{0, Urgency::nobody};
+  for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {
+    all.running_models += queue->has_running();
+    all.urgency = std::max(all.urgency, queue->urgency());
+  }
+  return all;
+}
+
 void Engine::Impl::loop() {
   Clock::time_point next = kNever;
   for (bool idle = true; take(idle, next);) {
@@ -266,6 +318,7 @@ void Engine::Impl::loop() {
     run_jobs();
     idle = true;
     next = kNever;
+    const Neighbours neighbours = survey();
     for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {  // the models take turns, a step each
       queue->sweep_and_admit();
       if (const auto at = queue->tend_disk()) next = std::min(next, *at);
@@ -275,7 +328,7 @@ void Engine::Impl::loop() {
         step_start = now();
         ++counters.steps;
       }
-      if (queue->step()) idle = false;
+      if (queue->step(neighbours)) idle = false;
     }
   }
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->end_all(Finish::cancelled);
@@ -393,23 +446,31 @@ Engine::Submitted Engine::submit(EngineRequest request) {
   {
     std::lock_guard lock(impl_->mutex);
     const Refusal refusal = impl_->refuse(request, limit);
-    if (refusal != Refusal::none) return {refusal, 0};
+    if (refusal != Refusal::none) return impl_->refused(refusal, request.uid);
     vocabulary = impl_->models.at(request.model).queue->servable().runner->vocabulary();
     id = impl_->next_id++;
   }
   for (uint32_t token : request.tokens) {
     if (token >= vocabulary) return {Refusal::bad_token, 0};
   }
-  auto sequence = 
-      std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels, impl_->now());  // reads the whole prompt
+  const uint32_t weight = impl_->weight_of(request.uid);
+  auto sequence = std::make_shared<Sequence>(id, std::move(request), limit, impl_->kernels, weight,
+                                             impl_->now());  // reads the whole prompt
   SequenceList one{sequence};
   std::lock_guard lock(impl_->mutex);
   // Asked again: another thread may have filled the queue, removed the model or changed its context meanwhile.
   std::swap(sequence->request.tokens, sequence->tokens);
   const Refusal refusal = impl_->refuse(sequence->request, sequence->limit);
   std::swap(sequence->request.tokens, sequence->tokens);
-  if (refusal != Refusal::none) return {refusal, 0};
+  const uint32_t uid = sequence->request.uid;
+  if (refusal != Refusal::none) return impl_->refused(refusal, uid);
   impl_->requests.emplace(id, sequence);
+  try {
+    ++impl_->users[uid].requests;
+  } catch (...) {
+    impl_->requests.erase(id);
+    throw;
+  }
   impl_->incoming.splice(impl_->incoming.end(), one);  // from here on nothing can fail
   impl_->count_queued(*sequence, +1);
   impl_->wake.notify_one();

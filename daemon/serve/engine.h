@@ -37,8 +37,11 @@ struct EngineLimits {
   uint64_t max_queued_tokens = 16u << 20;
   uint32_t step_tokens = 512;  // token rows of one step
   uint32_t score_rows = 32;    // logits rows of one step
-  uint32_t step_ms = 250;      // prompts are cut so that a step beside answers takes about this, four times as
-                               // long where there are none; 0: never
+  uint32_t token_ms = 150;     // bound for the time between an interactive answer's tokens, to which prompts are cut
+                               // (step_budget.h); 0: none
+  uint32_t batch_percent = 6;  // of places and rows that batch requests keep beside interactive ones
+  uint32_t running_per_user = 0, queued_per_user = 0;    // 0: as many as there are
+  std::vector<std::pair<uint32_t, uint32_t>> weights{};  // of users (uid, weight); others have 1
 };
 
 /// Why a token of a prompt was computed: client/PROTOCOL.md, `recomputed`.
@@ -175,6 +178,7 @@ class Engine {
   struct Submitted {
     Refusal refusal = Refusal::none;
     RequestId id = 0;
+    uint32_t retry_after_ms = 0;  // queue_full: when there may be room
   };
   /// Any thread; never blocks on a step.
   Submitted submit(EngineRequest request);

@@ -11,9 +11,7 @@
 namespace ellm::serve {
 namespace {
 
-constexpr uint32_t kLeastPrefillRows = 32;  // beside answers
 constexpr std::chrono::milliseconds kDiskWait{10};  // until a request that waits for the disk is looked at
-constexpr uint32_t kAloneFactor = 4;  // steps without answers may take this many times as long, and have more rows
 
 EngineLimits fit(EngineLimits limits, const StepRunner& runner) {
   limits.step_tokens = std::max(1u, std::min(limits.step_tokens, runner.max_rows()));
@@ -21,6 +19,11 @@ EngineLimits fit(EngineLimits limits, const StepRunner& runner) {
   // At worst one request scores and each of the others takes a row of logits.
   limits.score_rows = std::max(1u, std::min(limits.score_rows, runner.max_logits() - limits.max_running + 1));
   return limits;
+}
+
+shm::ShareOptions page_shares(shm::ShareOptions options, const EngineLimits& limits) {
+  for (const auto& [uid, weight] : limits.weights) options.weights.emplace_back(shm::namespace_of_uid(uid), weight);
+  return options;
 }
 
 /// The natural log-probabilities of `next` (if there is one) and of the `count` best tokens, ties by the lower id.
@@ -51,10 +54,10 @@ ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineL
       listener_(listener),
       total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
-      cache_(*servable_.kv, servable_.shares, servable_.disk.get()),
+      cache_(*servable_.kv, page_shares(servable_.shares, limits), servable_.disk.get()),
       free_pages_(servable_.kv->free_pages()),
-      prefill_rows_{limits_.step_tokens, limits_.step_tokens} {
-  pieces_.reserve(limits_.max_running);
+      admission_(limits_, cache_, shares_, running_, *this),
+      plan_(limits_, cache_, shares_) {
   chunks_.reserve(limits_.max_running);
   rows_.reserve(limits_.max_running + limits_.score_rows);
   drawn_.reserve(limits_.max_running + limits_.score_rows);
@@ -78,59 +81,31 @@ void ModelQueue::sweep(SequenceList& sequences) {
 
 void ModelQueue::sweep_and_admit() {
   sweep(running_);
-  sweep(waiting_);
-  // Strictly in order: nobody overtakes a large request that waits for pages.
-  while (!waiting_.empty() && running_.size() < limits_.max_running && admit_first()) {
-  }
+  for (Account& account : shares_.accounts()) sweep(account.waiting);
+  admission_.admit();
 }
 
-/// False: there is no room for it now.
-bool ModelQueue::admit_first() {
-  Sequence& sequence = *waiting_.front();
-  try {
-    if (!cache_.admit(sequence)) return false;
-  } catch (const std::bad_alloc& e) {
-    fail(sequence, e);
-    drop_ended(waiting_);
-    return true;
-  }
-  running_.splice(running_.end(), waiting_, waiting_.begin());
-  sequence.admitted = now_();
-  sequence.phase.store(Phase::prefill, std::memory_order_relaxed);
+void ModelQueue::admitted(Sequence& sequence) {
+  if (sequence.admitted == Clock::time_point{}) sequence.admitted = now_();
   listener_.admitted(sequence);
-  return true;
+  sequence.phase.store(Phase::prefill, std::memory_order_relaxed);
 }
 
-/// Every decoding request gets its row; prompts share the rest of the step in the order of admission, but for those
-/// whose next page another prompt is filling.
-void ModelQueue::plan() {
-  pieces_.clear();
-  uint32_t decodes = 0;
-  for (const auto& sequence : running_) {
-    sequence->planned_rows = sequence->prefilling() ? 0 : 1;
-    if (sequence->prefilling()) continue;
-    pieces_.push_back({sequence.get(), 1, 1});
-    ++decodes;
-  }
-  uint32_t rows = std::min(limits_.step_tokens - std::min(decodes, limits_.step_tokens), prefill_rows_[decodes != 0]);
-  uint32_t score_rows = limits_.score_rows;
-  for (const auto& sequence : running_) {
-    if (!sequence->prefilling()) continue;
-    const bool score = sequence->request.score;
-    if (rows == 0 || (score && score_rows == 0) || !cache_.advance(*sequence, running_)) continue;
-    const uint32_t left = sequence->prompt_tokens - sequence->computed;
-    const uint32_t take = std::min({left, rows, score ? score_rows : rows});
-    sequence->planned_rows = take;
-    rows -= take;
-    if (score) score_rows -= take;
-    pieces_.push_back({sequence.get(), take, score ? take : (take == left ? 1u : 0u)});
-  }
+void ModelQueue::preempted(Sequence& sequence) {
+  sequence.phase.store(Phase::preempted, std::memory_order_relaxed);
+  publish_pages();
+  listener_.preempted(sequence);
+}
+
+void ModelQueue::lacked_memory(Sequence& sequence, const std::exception& why) {
+  fail(sequence, why);
+  drop_ended(sequence.account->waiting);
 }
 
 /// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails
 /// then.
 void ModelQueue::allocate_pages() {
-  std::erase_if(pieces_, [this](const Piece& piece) {
+  std::erase_if(plan_.pieces(), [this](const Piece& piece) {
     if (cache_.make_room(*piece.sequence, piece.rows)) return false;
     fail(*piece.sequence, "the machine has no memory left for the request's keys and values");
     return true;
@@ -154,7 +129,7 @@ void ModelQueue::publish_pages() noexcept {
 
 std::span<const float> ModelQueue::run() {
   chunks_.clear();
-  for (const Piece& piece : pieces_) {
+  for (const Piece& piece : plan_.pieces()) {
     const Sequence& s = *piece.sequence;
     chunks_.push_back({std::span(s.tokens).subspan(s.computed, piece.rows), s.computed, s.pages, piece.logits});
   }
@@ -165,7 +140,7 @@ std::span<const float> ModelQueue::run() {
 void ModelQueue::draw(std::span<const float> logits) {
   rows_.clear();
   drawn_.clear();
-  for (Piece& piece : pieces_) {
+  for (Piece& piece : plan_.pieces()) {
     piece.first_logits = rows_.size();
     for (uint32_t i = 0; i < piece.logits; ++i) {
       rows_.push_back({&piece, piece.sequence->computed + piece.rows - piece.logits + i + 1});
@@ -198,12 +173,13 @@ void ModelQueue::draw_one(const Row& row, std::span<const float> logits, Drawn& 
   }
 }
 
-bool ModelQueue::step() {
-  plan();
-  const bool planned = !pieces_.empty();
+bool ModelQueue::step(const Neighbours& neighbours) {
+  plan_.make(running_, neighbours);
+  const bool planned = !plan_.pieces().empty();
   allocate_pages();
-  if (!pieces_.empty()) run_step();
+  if (!plan_.pieces().empty()) run_step();
   drop_ended(running_);
+  shares_.settle();
   return planned || !servable_.disk;
 }
 
@@ -212,14 +188,11 @@ void ModelQueue::run_step() {
   try {
     draw(run());
   } catch (const std::exception& e) {
-    for (const Piece& piece : pieces_) fail(*piece.sequence, e);
+    for (const Piece& piece : plan_.pieces()) fail(*piece.sequence, e);
     return;
   }
-  StepReport done = report(std::chrono::duration<double, std::milli>(now_() - start).count());
-  done.kv_bytes_read = servable_.runner->kv_bytes_read();
-  listener_.stepped(done);
-  adapt(done);
-  for (const Piece& piece : pieces_) {
+  stepped(std::chrono::duration<double, std::milli>(now_() - start).count());
+  for (const Piece& piece : plan_.pieces()) {
     Sequence& s = *piece.sequence;
     cache_.commit(s, piece.rows);
     if (s.ending.load(std::memory_order_relaxed) != Sequence::Ending::none) continue;  // swept before the next step
@@ -241,31 +214,14 @@ std::optional<Clock::time_point> ModelQueue::tend_disk() noexcept {
   return next;
 }
 
-StepReport ModelQueue::report(double step_ms) const {
-  StepReport report{step_ms, static_cast<uint32_t>(pieces_.size())};
-  for (const Piece& piece : pieces_) {
-    (piece.sequence->prefilling() ? report.prefill_rows : report.decode_rows) += piece.rows;
-  }
-  return report;
-}
-
-/// Steps that hold up running answers stay near the wanted time, a quarter more or less prefill at a time; those that
-/// hold up nobody yet may take longer, but a cancel or a newcomer shall not wait for seconds either.
-void ModelQueue::adapt(const StepReport& report) {
-  const uint32_t decodes = report.decode_rows, prefill = report.prefill_rows;
-  const double step_ms = report.ms;
-  if (servable_.disk) servable_.disk->computed(prefill, step_ms);
-  if (limits_.step_ms == 0 || prefill == 0) return;
-  const uint32_t factor = decodes != 0 ? 1 : kAloneFactor;
-  const double wanted_ms = static_cast<double>(limits_.step_ms) * factor;
-  const uint32_t least = std::min(kLeastPrefillRows * factor, limits_.step_tokens);
-  uint32_t& rows = prefill_rows_[decodes != 0];
-  const uint32_t full = std::min(rows, limits_.step_tokens - std::min(decodes, limits_.step_tokens));
-  if (step_ms > wanted_ms && prefill >= full / 2) {  // fewer rows are not to blame
-    rows = std::max(least, static_cast<uint32_t>(rows * std::max(0.25, wanted_ms / step_ms)));
-  } else if (step_ms < 0.75 * wanted_ms && prefill >= full) {
-    rows = std::min(limits_.step_tokens, rows + rows / 4 + 1);
-  }
+/// Before the pieces are committed.
+void ModelQueue::stepped(double step_ms) {
+  plan_.took(step_ms);
+  const StepLoad load = plan_.load();
+  if (servable_.disk) servable_.disk->computed(load.prefill_rows, step_ms);
+  for (const Piece& piece : plan_.pieces()) shares_.charge(*piece.sequence->account, piece.rows);
+  listener_.stepped({step_ms, static_cast<uint32_t>(plan_.pieces().size()), load.prefill_rows, load.decodes,
+                     servable_.runner->kv_bytes_read()});
 }
 
 void ModelQueue::deliver(const Piece& piece, std::span<Drawn> rows) {
@@ -273,7 +229,7 @@ void ModelQueue::deliver(const Piece& piece, std::span<Drawn> rows) {
   for (const Drawn& row : rows) {
     if (row.failure) std::rethrow_exception(row.failure);
   }
-  if (s.request.score) return deliver_score(s, s.computed - piece.rows, rows);
+  if (s.request.score && !rows.empty()) return deliver_score(s, s.computed - piece.rows, rows);
   if (!rows.empty()) deliver_token(s, std::move(rows[0].sampled));
 }
 
@@ -299,6 +255,7 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
   if (s.carried_log_prob) log_probs.push_back(*s.carried_log_prob);
   for (size_t i = 0; i + 1 < rows.size(); ++i) log_probs.push_back(rows[i].log_prob);
   s.carried_log_prob = rows.back().log_prob;
+  s.scored = s.computed;
   if (s.request.score_top != 0) {
     for (Drawn& row : rows) top.push_back(std::move(row.top));
   }
@@ -311,6 +268,7 @@ void ModelQueue::deliver_score(Sequence& s, uint32_t first, std::span<Drawn> row
 
 /// `keep`: what it computed is sound.
 void ModelQueue::leave(Sequence& s, bool keep) noexcept {
+  admission_.discharge(s);
   cache_.leave(s, keep);
   publish_pages();
   listener_.ended(s);
@@ -353,10 +311,13 @@ void ModelQueue::visit_cache(CacheJob& job) {
 }
 
 void ModelQueue::end_all(Finish how) {
-  for (auto* sequences : {&running_, &waiting_}) {
-    for (const auto& sequence : *sequences) finish(*sequence, how);
-    drop_ended(*sequences);
-  }
+  const auto end = [&](SequenceList& sequences) {
+    for (const auto& sequence : sequences) finish(*sequence, how);
+    drop_ended(sequences);
+  };
+  end(running_);
+  for (Account& account : shares_.accounts()) end(account.waiting);
+  shares_.settle();
 }
 
 }  // namespace ellm::serve

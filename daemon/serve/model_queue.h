@@ -1,5 +1,5 @@
-// One model's requests: waiting in the order in which they came, running, and the step that takes all running ones on
-// together. The engine thread alone calls it, but for what is marked.
+// One model's requests: those that wait (admission.h), those that run, and the steps that take these on (step_plan.h).
+// The engine thread alone calls it, but for what is marked.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/serve/prefix_cache.h"
-#include "daemon/serve/sequence.h"
+#include "daemon/serve/admission.h"
+#include "daemon/serve/step_plan.h"
 #include "daemon/serve/step_runner.h"
 
 namespace ellm::serve {
@@ -19,12 +19,13 @@ struct StepReport {
   uint64_t kv_bytes_read = 0;
 };
 
-class ModelQueue {
+class ModelQueue : private Admission::Outcome {
  public:
-  /// Told when a request leaves the queue for the pages, and when it has ended (before its callback runs).
+  /// Told when a request leaves the queue for the pages or comes back, and when it has ended (before its callback runs).
   struct Listener {
     virtual ~Listener() = default;
     virtual void admitted(const Sequence& sequence) = 0;
+    virtual void preempted(const Sequence& sequence) = 0;
     virtual void ended(const Sequence& sequence) = 0;
     virtual void stepped(const StepReport& report) = 0;
     /// Takes over an ended request whose owner had no memory for the last word, and tells it again.
@@ -50,15 +51,14 @@ class ModelQueue {
 
   // None of these throws or needs memory but for the requests themselves: what a step works with is reserved at
   // construction, and a request that lacks memory fails alone.
-  void enqueue(SequenceList& from, SequenceList::iterator sequence) {
-    waiting_.splice(waiting_.end(), from, sequence);
-  }
-  /// Ends what was cancelled or is past its deadline, then admits from the head of the queue what the pages allow.
+  void enqueue(SequenceList& from, SequenceList::iterator sequence) { admission_.enqueue(from, sequence); }
+  /// Ends what was cancelled or is past its deadline, then admits whom there is room for.
   void sweep_and_admit();
   bool has_running() const { return !running_.empty(); }
-  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+  /// Whom a step of its running requests would hold up.
+  Urgency urgency() const { return StepPlan::urgency_of(running_); }
   /// One step over the running requests. False: all of them wait for the disk.
-  bool step();
+  bool step(const Neighbours& neighbours);
   void end_all(Finish finish);
   /// Throws what the job does.
   void visit_cache(CacheJob& job);
@@ -67,11 +67,6 @@ class ModelQueue {
   void flush_disk(Clock::time_point until) noexcept { cache_.flush_disk(until); }
 
  private:
-  struct Piece {  // a sequence's part in the step
-    Sequence* sequence;  // in running_
-    uint32_t rows, logits;
-    size_t first_logits = 0;  // its first row of logits
-  };
   struct Row {  // of logits
     const Piece* piece;
     uint32_t position;  // of the token that the row predicts
@@ -83,9 +78,10 @@ class ModelQueue {
     std::exception_ptr failure;
   };
 
-  bool admit_first();
+  void admitted(Sequence& sequence) override;
+  void preempted(Sequence& sequence) override;
+  void lacked_memory(Sequence& sequence, const std::exception& why) override;
   void sweep(SequenceList& sequences);
-  void plan();
   void allocate_pages();
   void run_step();
   std::span<const float> run();
@@ -94,8 +90,7 @@ class ModelQueue {
   void deliver(const Piece& piece, std::span<Drawn> rows);
   void deliver_token(Sequence& sequence, model::Sampled sampled);
   void deliver_score(Sequence& sequence, uint32_t first, std::span<Drawn> rows);
-  void adapt(const StepReport& report);
-  StepReport report(double step_ms) const;
+  void stepped(double step_ms);
   void finish(Sequence& sequence, Finish finish) noexcept;
   void fail(Sequence& sequence, const char* why) noexcept;
   void fail(Sequence& sequence, const std::exception& why) noexcept;
@@ -115,10 +110,11 @@ class ModelQueue {
   PrefixCache cache_;
   uint32_t damaged_pages_ = 0;  // that were told
   std::atomic<uint32_t> free_pages_, cached_pages_{0}, populated_pages_{0};
-  uint32_t prefill_rows_[2];  // without and beside decodes; follow the steps' times
-  SequenceList waiting_, running_;
+  FairShares shares_;
+  SequenceList running_;
+  Admission admission_;
+  StepPlan plan_;
   // The present step's.
-  std::vector<Piece> pieces_;
   std::vector<model::Chunk> chunks_;
   std::vector<Row> rows_;
   std::vector<Drawn> drawn_;

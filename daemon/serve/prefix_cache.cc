@@ -24,12 +24,18 @@ std::span<const uint32_t> page_tokens(const Sequence& s, uint32_t index) {
 PageId parent_of(const Sequence& s, uint32_t index) { return index == 0 ? kNoPage : s.pages[index - 1]; }
 
 /// At least the last token of a prompt is computed: its row gives the first logits.
-uint32_t may_share(const Sequence& s) { return s.prompt_tokens - 1 - s.computed; }
+uint32_t may_share(const Sequence& s) { return s.shareable_tokens() - std::min(s.computed, s.shareable_tokens()); }
 
-void share(Sequence& s, uint32_t tokens) {
+/// Returns how many of them count as cached: what was counted before the sequence was preempted does not again.
+uint32_t share(Sequence& s, uint32_t tokens) {
   s.computed += tokens;
-  s.cached_tokens += tokens;
   s.done.store(s.computed, std::memory_order_relaxed);
+  const uint32_t of_prompt = std::min(s.computed, s.prompt_tokens);
+  if (of_prompt <= s.counted) return 0;
+  const uint32_t cached = std::min(tokens, of_prompt - s.counted);
+  s.cached_tokens += cached;
+  s.counted = of_prompt;
+  return cached;
 }
 
 }  // namespace
@@ -40,24 +46,28 @@ PrefixCache::PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares, Disk
   }
 }
 
-bool PrefixCache::admit(Sequence& s) {
-  const uint32_t wanted = pages_for(s.kv_tokens());
+PrefixCache::Lack PrefixCache::lack(const Sequence& s) {
   uint32_t shared = 0, revived = 0;   // pages to share; of these, the ones that nothing holds yet
   PageId page = kNoPage;
-  for (; !s.request.score && (shared + 1) * kPageTokens < s.prompt_tokens; ++shared) {
+  for (; (shared + 1) * kPageTokens <= s.shareable_tokens(); ++shared) {
     const auto hit = store_.find(page, s.name_space, page_tokens(s, shared));
     if (hit.tokens != kPageTokens) break;
     page = hit.page;
     if (!store_.is_held(page)) ++revived;
   }
-  if (!store_.may_reserve(s.name_space, revived + wanted - shared)) return false;
+  const uint32_t need = revived + s.kv_pages() - shared;
+  return {store_.lacking(need), store_.beyond_share(s.name_space, need)};
+}
+
+bool PrefixCache::admit(Sequence& s) {
+  const Lack lacking = lack(s);
+  if (lacking.pages != 0 || lacking.of_share != 0) return false;
+  const uint32_t wanted = s.kv_pages();
   s.pages.reserve(wanted);
   store_.begin_sequence(s.name_space, wanted);
   s.wanted_pages = wanted;
-  if (!s.request.score) {
-    share_stored(s);
-    copy_own(s);
-  }
+  share_stored(s);
+  if (!s.request.score) copy_own(s);
   look_ahead(s);
   look_elsewhere(s);
   return true;
@@ -136,7 +146,7 @@ void PrefixCache::look_ahead(Sequence& s) {
     if (hit.tokens != kPageTokens) break;
     page = hit.page;
   }
-  s.last_is_stored = stored == s.prompt_tokens;
+  s.last_is_stored = stored >= s.prompt_tokens;
   if (s.request.score) s.logits_until = stored;
   if (stored % kPageTokens != 0) return;
   shm::PageKey key = store_.key(page);
@@ -155,8 +165,8 @@ void PrefixCache::look_ahead(Sequence& s) {
 }
 
 bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
-  if (s.request.score || s.computed != s.pages.size() * kPageTokens) return true;   // within a page
-  share_stored(s);
+  if (s.request.score && may_share(s) == 0) return true;
+  if (s.computed != s.pages.size() * kPageTokens) return true;   // within a page
   if (!s.fetch) share_stored(s);   // what is being read goes where the sequence stands now
   Beginning best = find_beginning(s, running);
   uint32_t wanted = std::min(may_share(s), kPageTokens);
@@ -205,8 +215,8 @@ void PrefixCache::copy(Sequence& s, const Beginning& from) {
     store_.copy(from.page, *page, tokens);
     s.pages.push_back(*page);
     store_.take_reserved(s.name_space, 1);
-    share(s, tokens);
-    if (from.page == s.read_in_part) s.disk_tokens += tokens;
+    const uint32_t counted = share(s, tokens);
+    if (from.page == s.read_in_part) s.disk_tokens += counted;
   } else {
     s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
   }
@@ -240,7 +250,7 @@ void PrefixCache::read_from_disk(Sequence& s) {
   const auto index = static_cast<uint32_t>(s.pages.size());
   const PageId parent = parent_of(s, index);
   const auto known = store_.find(parent, s.name_space, page_tokens(s, index)).tokens;
-  const auto rest = std::span(s.tokens).first(s.prompt_tokens).subspan(s.computed);
+  const auto rest = std::span(s.tokens).first(std::max(s.prompt_tokens, s.shareable_tokens())).subspan(s.computed);
   DiskFetch* fetch = disk_->plan(s.name_space, store_.key(parent), rest, known, s.wanted_pages - index);
   if (!fetch) return;
   while (fetch->pages.size() < fetch->places.size()) {
@@ -271,8 +281,7 @@ void PrefixCache::take_from_disk(Sequence& s) {
     if (i < done && may_share(s) >= kPageTokens && std::ranges::equal(tokens, wanted)) {
       s.pages.push_back(page);
       ++s.sealed_pages;
-      share(s, kPageTokens);
-      s.disk_tokens += kPageTokens;
+      s.disk_tokens += share(s, kPageTokens);
     } else {
       if (i < done) s.read_in_part = page;
       store_.release(page);
@@ -310,21 +319,28 @@ void PrefixCache::commit(Sequence& s, uint32_t rows) noexcept {
   }
 }
 
+uint32_t PrefixCache::own_pages(const Sequence& s) const {
+  const auto own = std::count_if(s.pages.begin(), s.pages.end(), [&](PageId page) { return store_.uses(page) == 1; });
+  return s.wanted_pages - static_cast<uint32_t>(s.pages.size()) + static_cast<uint32_t>(own);
+}
+
 void PrefixCache::leave(Sequence& s, bool keep) noexcept {
   if (s.wanted_pages != 0) {
-    const uint32_t prompt = std::min(s.computed, s.prompt_tokens);
     uint32_t taken = static_cast<uint32_t>(s.pages.size());
     if (s.fetch) {   // the disk gives its pages back
       taken += static_cast<uint32_t>(s.fetch->pages.size());
       disk_->abandon(*std::exchange(s.fetch, nullptr));
     }
-    store_.end_sequence(s.name_space, s.wanted_pages - taken, s.cached_tokens, prompt - s.cached_tokens);
+    const uint32_t computed = s.counted - s.cached_tokens;
+    store_.end_sequence(s.name_space, s.wanted_pages - taken, s.cached_tokens - s.told_cached,
+                        computed - s.told_computed);
+    s.told_cached = s.cached_tokens, s.told_computed = computed;
   }
   s.wanted_pages = 0;
   const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
   if (keep && rest != 0)
     s.pages[index] = store_.seal(s.pages[index], parent_of(s, index), s.name_space, page_tokens(s, index).first(rest));
-  if (keep && s.request.pin && !s.pages.empty()) s.pin = store_.pin(s.pages.back());
+  if (keep && s.ended && s.request.pin && !s.pages.empty()) s.pin = store_.pin(s.pages.back());
   if (const uint32_t sealed = index + (keep && rest != 0); disk_ && sealed != 0)
     disk_->ended(s.pages[sealed - 1], s.cached_tokens / kPageTokens);
   while (!s.pages.empty()) {   // the last first, so that the pages before it count as used later

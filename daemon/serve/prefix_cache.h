@@ -24,6 +24,14 @@ class PrefixCache {
   /// Shares the stored beginning of the prompt and reserves the pages for the rest. False: no room now. Throws
   /// std::bad_alloc, as nothing else here does, and has changed nothing then.
   bool admit(Sequence& s);
+  /// What keeps it from being admitted: pages that others would have to give back, or its own user, who runs as much as
+  /// his share allows.
+  struct Lack {
+    uint32_t pages = 0, of_share = 0;
+  };
+  Lack lack(const Sequence& s);
+  /// Pages that others could have if a running sequence left.
+  uint32_t own_pages(const Sequence& s) const;
   /// Before rows of a prompt are planned: shares what was stored since. False: the next page is being computed by one of
   /// `running` (their `planned_rows` so far), or read from disk.
   bool advance(Sequence& s, const SequenceList& running) noexcept;
@@ -31,7 +39,7 @@ class PrefixCache {
   bool make_room(Sequence& s, uint32_t rows) noexcept;
   /// `rows` tokens have been computed: counts them and seals the pages that they fill.
   void commit(Sequence& s, uint32_t rows) noexcept;
-  /// The sequence has ended: its last page is sealed too if `keep`, and it uses nothing any more.
+  /// The sequence has ended or gives back: its last page is sealed too if `keep`, and it uses nothing any more.
   void leave(Sequence& s, bool keep) noexcept;
 
   const shm::PageStore& pages() const { return store_; }

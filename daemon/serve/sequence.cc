@@ -19,6 +19,8 @@ const char* name_of(Phase phase) {
       return "prefill";
     case Phase::decode:
       return "decode";
+    case Phase::preempted:
+      return "preempted";
   }
   return "";
 }
@@ -26,15 +28,20 @@ const char* name_of(Phase phase) {
 }  // namespace
 
 Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels,
-                   Clock::time_point now)
+                   uint32_t weight, Clock::time_point now)
     : id(number),
       request(std::move(r)),
       sampler(request.sampling, kernels),
       tokens(std::move(request.tokens)),
       prompt_tokens(static_cast<uint32_t>(tokens.size())),
       limit(limit_tokens),
+      prefill_end(prompt_tokens),
       name_space(request.name_space.value_or(shm::namespace_of_uid(request.uid))),
       submitted(now) {
+  Account& account = spare_account.emplace_back();
+  account.uid = request.uid;
+  account.priority = request.priority;
+  account.weight = weight;
   if (!request.score) {
     for (uint32_t token : tokens) sampler.accept_prompt(token);
   }
@@ -42,7 +49,7 @@ Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, c
 
 void Sequence::count_computed(uint32_t rows) {
   const uint32_t end = std::min(computed + rows, prompt_tokens);
-  uint32_t at = computed;
+  uint32_t at = std::max(computed, counted);
   const auto count = [&](uint32_t until, Reason reason) {
     until = std::min(until, end);
     if (until <= at) return;
@@ -56,6 +63,14 @@ void Sequence::count_computed(uint32_t rows) {
   count(request.retokenised_until, Reason::retokenised);
   count(last_is_stored ? prompt_tokens - 1 : prompt_tokens, Reason::fresh);
   count(prompt_tokens, Reason::last_token);
+  counted = std::max(counted, end);
+}
+
+void Sequence::rewind() {
+  computed = sealed_pages = 0;
+  prefill_end = static_cast<uint32_t>(tokens.size());
+  logits_until = namespace_until = evicted_until = unsealed_until = 0;
+  done.store(0, std::memory_order_relaxed);
 }
 
 void Sequence::end(Ending how) {
@@ -106,7 +121,8 @@ RequestRow Sequence::row(Clock::time_point now) const {
           completion.load(std::memory_order_relaxed),
           ms_between(submitted, now),
           request.priority,
-          request.deadline ? std::optional(ms_between(now, *request.deadline)) : std::nullopt};
+          request.deadline ? std::optional(ms_between(now, *request.deadline)) : std::nullopt,
+          preemptions.load(std::memory_order_relaxed)};
 }
 
 }  // namespace ellm::serve

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/serve/engine.h"
+#include "daemon/serve/fair_shares.h"
 #include "shm/kv_pages.h"
 
 namespace ellm::serve {
@@ -19,15 +20,21 @@ inline constexpr uint32_t kNeverAsked = ~0u;
 
 using Clock = std::chrono::steady_clock;
 
-enum class Phase : uint8_t { queued, prefill, decode };
+enum class Phase : uint8_t { queued, prefill, decode, preempted };
+inline bool waits(Phase phase) { return phase == Phase::queued || phase == Phase::preempted; }
 
 //  queued ──admitted──► prefill ──last prompt row──► decode ──► ended
-//     └───────────────────┴────── cancel, failure ────┴────────► ended
+//     │                  │  ▲                           │
+//     │                  └──┼── gives back ─────────────┤
+//     │                     └── admitted ── preempted ◄─┘
+//     └── cancel, deadline, failure: from everywhere ──► ended
+// A preempted request has no pages, but all its tokens; what it had computed is in the cache as long as there is room,
+// and what is not any more is computed anew, answer included, as a prompt is: the same bits, by the fixed-order rule.
 // `computed` tokens have their K and V in `pages`; tokens [computed, size) are still to be run. A generated token is
 // run in the step after the one that drew it, so the last token of an answer never is.
 struct Sequence {
   Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels,
-           Clock::time_point now);
+           uint32_t weight, Clock::time_point now);
 
   RequestId id;
   EngineRequest request;
@@ -36,11 +43,21 @@ struct Sequence {
   uint32_t prompt_tokens;
   uint32_t limit;  // tokens at which the sequence ends
   uint32_t computed = 0;
+  uint32_t prefill_end;  // tokens that are run as a prompt: those that there were when it was admitted
+  uint32_t counted = 0;  // tokens of the prompt that usage has accounted for
   bool ended = false, failed = false;  // how: `finish`, or a failure
   bool told = false;  // the owner has heard it
   Finish finish = Finish::cancelled;
   RequestStats final_stats;
-  uint32_t planned_rows = 0;  // in the step being planned
+
+  // Kept by the scheduler.
+  FairShares::Accounts spare_account;  // one, in case that its user has none
+  Account* account = nullptr;          // once enqueued
+  uint32_t charged_pages = 0;          // in the account
+  uint64_t last_step = 0;              // that it took part in
+  uint32_t planned_rows = 0;           // in the step being planned
+  enum class Turn : uint8_t { unasked, open, blocked } turn = Turn::unasked;  // likewise: may its prompt go on
+  bool to_give_back = false;           // while it is asked who could
 
   // Kept by PrefixCache.
   uint64_t name_space;
@@ -50,6 +67,7 @@ struct Sequence {
   uint32_t cached_tokens = 0;  // of the prompt that others had computed
   // Why the others are computed: positions before which a reason holds, each behind the one before it.
   uint32_t logits_until = 0, namespace_until = 0, evicted_until = 0, unsealed_until = 0;
+  uint32_t told_cached = 0, told_computed = 0;  // tokens that the pages' shares have been told of
   bool last_is_stored = false;  // the prompt's last token
   DiskFetch* fetch = nullptr;   // the next pages are being read
   uint32_t asked_disk_at = kNeverAsked, disk_tokens = 0;   // `computed` then; of cached_tokens
@@ -58,19 +76,25 @@ struct Sequence {
   std::optional<shm::PageStore::Pin> pin;  // where the request wants it
 
   std::optional<float> carried_log_prob;  // score: of the first token of the next piece
+  uint32_t scored = 0;                    // score: tokens whose rows of logits were used
   Clock::time_point submitted, admitted{}, first_token{}, last_token{};
 
   std::atomic<Phase> phase{Phase::queued};
   std::atomic<uint32_t> done{0};  // = computed, for other threads
-  std::atomic<uint32_t> completion{0};
+  std::atomic<uint32_t> completion{0}, preemptions{0};
   enum class Ending : uint8_t { none, cancel, stop };
   std::atomic<Ending> ending{Ending::none};
 
   /// Tokens whose K and V must be stored at most.
   uint32_t kv_tokens() const { return request.score ? prompt_tokens : limit - 1; }
-  bool prefilling() const { return computed < prompt_tokens; }
+  bool prefilling() const { return computed < prefill_end; }
+  uint32_t kv_pages() const { return (kv_tokens() + shm::kPageTokens - 1) / shm::kPageTokens; }
+  /// Tokens whose pages it may take from others: for what follows its rows give logits.
+  uint32_t shareable_tokens() const { return request.score ? scored : prefill_end - 1; }
   /// Counts the next `rows` tokens, as far as they are the prompt's, by why they are computed.
   void count_computed(uint32_t rows);
+  /// Without pages, to be admitted again.
+  void rewind();
   /// The first call decides how the request ends.
   void end(Ending how);
   /// Gives the owner the last word. An owner that throws must not end the engine, which serves the others; one that

@@ -121,7 +121,7 @@ struct Rig {
     l.max_queued = 64;
     l.step_tokens = 32;
     l.score_rows = 4;
-    l.step_ms = 0;
+    l.token_ms = 0;
     return l;
   }
   /// Pages that no request uses.

@@ -208,7 +208,7 @@ TEST(Engine, SlowStepsShrinkThePrefillBesideAnswers) {
   fake.context = 2000;
   auto limits = Rig::small();
   limits.step_tokens = 256;
-  limits.step_ms = 1;
+  limits.token_ms = 1;
   Rig rig(fake, limits);
   rig.script->delay_us = 3000;  // whatever its size
   std::vector<Answer> answers(2);

@@ -32,7 +32,7 @@ class PrefixModel : public ::testing::Test {
   std::unique_ptr<Engine> engine(uint32_t pages, shm::KvType kv_type, runtime::WorkerPool& pool) {
     EngineLimits limits;
     limits.step_tokens = 64;
-    limits.step_ms = 0;
+    limits.token_ms = 0;
     auto made = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
     KvSetup kv;
     kv.type = kv_type;
