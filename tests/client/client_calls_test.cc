@@ -83,7 +83,10 @@ TEST_F(ClientTest, EveryBlockingCallSendsItsRequestAndTakesItsReply) {
   EXPECT_EQ(client.tokenize({0, "", "ab", false, true}).pieces, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(client.detokenize({0, "", {1, 2}, false}), "ab");
   EXPECT_EQ(client.render_template({0, "", "{}"}), "{}!");
-  Scores scores = client.score({0, "", "abc", {}, false, 2});
+  Score score;
+  score.text = "abc";
+  score.top = 2;
+  Scores scores = client.score(score);
   EXPECT_EQ(scores.tokens, (std::vector<uint32_t>{1, 2, 3}));
   EXPECT_EQ(scores.log_probs, (std::vector<float>{-1, -3}));
   EXPECT_EQ(scores.top.size(), 3u);
