@@ -105,10 +105,11 @@ void pack_message(Packer& packer, const M& message) {
 
 // ---- decoding --------------------------------------------------------------------------------------------
 
-/// Field `index` of a list such as "id, model, prompt".
+/// Field `index` of a list such as "id, model, prompt"; "new_" is C++'s name for new.
 std::string_view field_name(std::string_view names, size_t index) {
   for (; index > 0; index--) names.remove_prefix(names.find(',') + 2);
-  return names.substr(0, names.find(','));
+  const std::string_view name = names.substr(0, names.find(','));
+  return name.substr(0, name.find_last_not_of('_') + 1);
 }
 
 /// Where the decoder is: a chain on the stack that becomes text only in an error.

@@ -92,7 +92,8 @@ class CliTest(WithFakeDaemon):
             "model": "tiny", "seed": 5, "sample": 0, "tokens": [11, 12], "finish_reason": "stop",
             "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2, "drafted_tokens": 0, "accepted_tokens": 0,
                       "recomputed": {"new": 1, "last_token": 1, "logits_needed": 0, "evicted": 0, "namespace": 0,
-                                     "fingerprint": 0, "retokenised": 0, "unsealed": 0}},
+                                     "fingerprint": 0, "retokenised": 0, "unsealed": 0},
+                      "disk_tokens": 0},
             "timings": {"queue_ms": 0, "ttft_ms": 12.5, "total_ms": 0, "prefill_tokens_per_second": 0, "decode_tokens_per_second": 40},
             "logprobs": [{"id": 11, "logprob": -0.1, "top": [[11, -0.1], [4, -3]]}, {"id": 12, "logprob": -0.25, "top": []}]})
         self.assertNotIn("logprobs", json.loads(self.ellm("run", "--json", "hi")))

@@ -55,10 +55,13 @@ class Versions(OneDaemon):
         def later(depth=3):
             return b"\x82\xa1a" + (later(depth - 1) if depth else b"\xc0") + b"\xa1b\xc7\x02\x05xy"     # maps, an extension
         plain = self.connection.generate("Once", max_tokens=5)
-        known = [GENERATE, 3, "", "Once", [], False, sampling(max_tokens=5) + ["more", [1.5]], 0, 0, 1]
+        known = [GENERATE, 3, "", "Once", [], False, sampling(max_tokens=5) + ["more", [1.5]], 0, 0, 1, ""]
         body = bytes([0x90 + len(known) + 2]) + pack(known)[5:] + later() + pack(["x"])
         self.connection.send_bytes(struct.pack("<I", len(body)) + body)
         self.assertEqual(self.connection.finish(3).tokens, plain.tokens)
+        self.connection.send(*known[:-1], 5)
+        with self.assertRaisesRegex(Failed, "generate.namespace: expected a string"):
+            self.connection.finish(3)
 
     def test_messages_of_the_future_are_refused_alone(self):
         running = self.connection.begin(GENERATE, "", "Once", [], False, sampling(max_tokens=300, ignore_eos=True))

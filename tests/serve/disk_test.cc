@@ -277,9 +277,9 @@ TEST_F(Disk, DamageCostsOnlyTime) {
     cached += stats.cached_tokens;
     const auto counters = tier_->counters();
     EXPECT_EQ((counters.files_skipped != 0) + (counters.pages_damaged != 0), 1) << at;
+    end();   // the tier's threads have said what they had to say
     const std::string said = warnings();
     EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
-    end();
   }
   EXPECT_GT(cached, 100u);   // pages before a damaged one
   for (const off_t length : {bytes - 1, bytes / 2, off_t{100}, off_t{0}}) {
