@@ -393,8 +393,9 @@ class Dumps(unittest.TestCase):
         self.assertEqual((header[:8], any(page)), (b"ellmKV01", True))
         with open("/proc/sys/kernel/core_pattern") as file:
             is_file = not file.read().startswith(("|", "/"))
+        is_sanitized = daemon.is_sanitized()                             # those write no cores
         core = self.abort(daemon)
-        if is_file:
+        if is_file and not is_sanitized:
             self.assertIsNotNone(core, "no core although it was asked for")
             self.assertNotIn(header[8:], core)
             self.assertNotIn(page, core)

@@ -243,5 +243,20 @@ class OpenAi(unittest.TestCase):
         self.assertIn("ConnectionRefusedError", got["failures"][0])
 
 
+@needs_model
+class Pace(unittest.TestCase):
+    def test_it_runs(self):
+        daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories"])
+        self.addCleanup(daemon.stop)
+        done = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(LOADGEN), "pace"), "--socket", daemon.socket,
+                               "--prompt", "400", "--ids", "500", "long"], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(found["prompt_tokens"], 400)
+        self.assertGreater(found["prefill_alone"], 0)
+        self.assertGreater(found["decode_alone"], 0)
+        daemon.wait_idle()
+
+
 if __name__ == "__main__":
     unittest.main()
