@@ -1,7 +1,6 @@
 // See kv_keep.h.
 #include "daemon/kv_keep.h"
 
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "client/places.h"
 #include "daemon/kv_plan.h"
 #include "daemon/model/file_digest.h"
 #include "daemon/model/forward.h"
@@ -19,6 +17,8 @@
 
 namespace ellm::daemon {
 namespace {
+
+using Place = KeptMemory::Place;
 
 constexpr int kLockAttempts = 50;
 constexpr unsigned kLockPauseMs = 100;
@@ -44,61 +44,30 @@ std::string obstacle(const std::string& name, uint64_t bytes, uint64_t held) {
 }  // namespace
 
 KvKeep::KvKeep(const Config& config, std::map<std::string, int> stored)
-    : place_(config.kv.keep == "off" ? Place::nowhere
-             : run_by_systemd()      ? Place::fd_store
-                                     : Place::shared_memory),
-      state_directory_(client::state_directory()),
-      stored_(std::move(stored)) {
-  if (place_ == Place::fd_store) return;
-  for (const auto& [name, fd] : std::exchange(stored_, {})) {
-    forget_descriptor(name);
-    ::close(fd);
-  }
-}
-
-KvKeep::~KvKeep() {
-  for (const auto& [name, fd] : stored_) ::close(fd);   // systemd has them
-}
-
-/// Another state directory is another daemon's.
-std::string KvKeep::segment_name(const std::string& model) const {
-  return shm::kSegmentPrefix + std::to_string(::geteuid()) + "." + model::text_digest(state_directory_ + '\n' + model);
-}
-
-uint64_t KvKeep::held_bytes(const std::string& model) const {
-  const std::string name = segment_name(model);
-  struct stat status {};
-  const auto found = stored_.find(name);
-  const bool there = found != stored_.end() ? ::fstat(found->second, &status) == 0
-                                            : place_ == Place::shared_memory &&
-                                                  ::stat(("/dev/shm/" + name).c_str(), &status) == 0;
-  return there ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
-}
+    : memory_(config.kv.keep != "off", shm::kSegmentPrefix, std::move(stored)) {}
 
 void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std::vector<std::string>& files,
                      uint64_t bytes, std::vector<std::string>& warnings) {
-  if (place_ == Place::nowhere && !setup.disk) return;
-  setup.fingerprint += " files " + model::file_digest(files, state_directory_) + " K:V " + shm::name_of(setup.type.k) + ":" +
+  if (memory_.place() == Place::nowhere && !setup.disk) return;
+  setup.fingerprint += " files " + model::file_digest(files, memory_.state_directory()) + " K:V " + shm::name_of(setup.type.k) + ":" +
                        shm::name_of(setup.type.v) + " numerics " + std::to_string(model::kNumericsVersion);
-  if (place_ == Place::nowhere) return;
-  const std::string name = segment_name(model);
-  if (place_ == Place::shared_memory) {
+  if (memory_.place() == Place::nowhere) return;
+  if (memory_.place() == Place::shared_memory) {
+    const std::string name = memory_.name(model);
     if (const std::string why = obstacle(name, bytes, held_bytes(model)); !why.empty()) {
       warnings.push_back("model '" + model + "': cached prefixes will end with the daemon: " + why);
       return;
     }
     setup.segment_name = name;
-  } else if (const auto found = stored_.find(name); found != stored_.end()) {
-    setup.segment_fd = found->second;
-    stored_.erase(found);
+  } else {
+    setup.segment_fd = memory_.claim(model);
   }
 }
 
 std::string KvKeep::loaded(const std::string& model, const serve::KvSetup& setup, const serve::KvState& state) {
-  const std::string name = segment_name(model);
-  if (place_ == Place::fd_store && !state.taken_over) {
-    if (setup.segment_fd >= 0) forget_descriptor(name);
-    store_descriptor(name, state.fd);
+  if (memory_.place() == Place::fd_store && !state.taken_over) {
+    if (setup.segment_fd >= 0) memory_.forget(model);
+    store_descriptor(memory_.name(model), state.fd);
   }
   if (state.taken_over)
     return "model '" + model + "': " + std::to_string(state.kept_pages) + " pages of prefixes are still there";
@@ -108,9 +77,8 @@ std::string KvKeep::loaded(const std::string& model, const serve::KvSetup& setup
 }
 
 void KvKeep::forget(const std::string& model) {
-  const std::string name = segment_name(model);
-  if (place_ == Place::fd_store) forget_descriptor(name);
-  if (place_ == Place::shared_memory) shm::Segment::remove(name);
+  memory_.forget(model);
+  if (memory_.place() == Place::shared_memory) shm::Segment::remove(memory_.name(model));
 }
 
 }  // namespace ellm::daemon

@@ -1,12 +1,12 @@
-// Where the KV segments of models stand, so that prefixes outlive the daemon: under systemd in its file-descriptor store,
-// else in /dev/shm. One segment for each model's name; its fingerprint says of which bytes. Used while a model is loaded
-// or unloaded, by one thread at a time.
+// The KV segments of models as memory that outlives the daemon; a fingerprint says of which bytes. Used while a model is
+// loaded or unloaded, by one thread at a time.
 #pragma once
 #include <map>
 #include <string>
 #include <vector>
 
 #include "daemon/config.h"
+#include "daemon/kept_memory.h"
 #include "daemon/serve/engine.h"
 
 namespace ellm::daemon {
@@ -15,10 +15,9 @@ class KvKeep {
  public:
   /// `stored`: the descriptors that systemd kept, by name; they belong to this object now.
   KvKeep(const Config& config, std::map<std::string, int> stored);
-  ~KvKeep();
 
   /// Memory that an earlier process's segment of this model holds.
-  uint64_t held_bytes(const std::string& model) const;
+  uint64_t held_bytes(const std::string& model) const { return memory_.held_bytes(model); }
   /// Says where the segment of a model that is about to be loaded stands, and adds to its fingerprint; `bytes`: what it may grow to. Reads the model's
   /// files where they have changed since the last time (their digest is remembered in the state directory). Where nothing
   /// can be kept, a warning says why.
@@ -30,12 +29,7 @@ class KvKeep {
   void forget(const std::string& model);
 
  private:
-  enum class Place : uint8_t { nowhere, shared_memory, fd_store };
-  std::string segment_name(const std::string& model) const;
-
-  const Place place_;
-  const std::string state_directory_;
-  std::map<std::string, int> stored_;
+  KeptMemory memory_;
 };
 
 }  // namespace ellm::daemon
