@@ -8,13 +8,13 @@
 
 #include "daemon/serve/engine.h"
 #include "tests/serve/answer.h"
+#include "tests/serve/stories_engine.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
 
 namespace ellm::serve::testing {
 namespace {
 
-constexpr uint32_t kContext = 512;
 
 struct Told {
   Answer answer;
@@ -34,13 +34,7 @@ class PreemptModel : public ::testing::Test {
     limits.max_running = 1;
     limits.step_tokens = 48;
     limits.token_ms = 0;
-    auto made = std::make_unique<Engine>(model::choose_kernels("auto"), pool_, limits);
-    KvSetup kv;
-    kv.type = kv_type;
-    kv.tokens = uint64_t{pages} * shm::kPageTokens;
-    kv.context = kContext;
-    made->add_model("stories", model_, kv);
-    return made;
+    return stories_engine(model_, pool_, limits, pages, kv_type);
   }
 
   /// A batch request with penalties and temperature: what the sampler knows has to survive, too.

@@ -9,6 +9,7 @@
 
 #include "daemon/serve/engine.h"
 #include "tests/serve/answer.h"
+#include "tests/serve/stories_engine.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/test_data.h"
 
@@ -17,7 +18,6 @@ namespace {
 
 using Tokens = std::vector<uint32_t>;
 
-constexpr uint32_t kContext = 512;
 
 class PrefixModel : public ::testing::Test {
  protected:
@@ -33,13 +33,7 @@ class PrefixModel : public ::testing::Test {
     EngineLimits limits;
     limits.step_tokens = 64;
     limits.token_ms = 0;
-    auto made = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
-    KvSetup kv;
-    kv.type = kv_type;
-    kv.tokens = uint64_t{pages} * shm::kPageTokens;
-    kv.context = kContext;
-    made->add_model("stories", model_, kv);
-    return made;
+    return stories_engine(model_, pool, limits, pages, kv_type);
   }
 
   struct Outcome {
@@ -86,7 +80,7 @@ class PrefixModel : public ::testing::Test {
       if (random() % 4 == 0) prompt.resize(prompt.size() / 32 * 32);
     }
     for (uint32_t more = random() % 60; more > 0; --more) prompt.push_back(3 + random() % 500);
-    prompt.resize(std::min<size_t>(prompt.size(), kContext - 64));
+    prompt.resize(std::min<size_t>(prompt.size(), kStoriesContext - 64));
     if (prompt.empty()) prompt.push_back(1);
     return prompt;
   }
