@@ -11,8 +11,9 @@ import threading
 import time
 import unittest
 
-from harness import STORIES, Daemon, needs_model, running
+from harness import STORIES, Daemon, needs_model
 from protocol import *
+from survivor import ColdAnswers, segments
 
 ROUNDS = int(os.environ.get("ELLM_KILLS", "30"))
 
@@ -28,7 +29,7 @@ class Disk(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.directory = folder.name
         self.prefixes = self.directory + "/.local/state/ellm/prefixes"
-        self.segments, self.before = set(), set(glob.glob("/dev/shm/ellm-kv.%d.*" % os.geteuid()))
+        self.segments, self.before = set(), segments()
         self.addCleanup(self.reboot)
 
     def start(self, disk="1G", config="", **more):
@@ -40,7 +41,7 @@ class Disk(unittest.TestCase):
             with open("/proc/%d/maps" % daemon.process.pid) as maps:
                 self.segments |= set(re.findall("/dev/shm/ellm-kv.*", maps.read()))
         except PermissionError:                                  # who is not root may not look into it
-            self.segments |= set(glob.glob("/dev/shm/ellm-kv.%d.*" % os.geteuid())) - self.before
+            self.segments |= segments() - self.before
         return daemon
 
     def reboot(self):
@@ -163,25 +164,15 @@ class Disk(unittest.TestCase):
         """Under load or while it writes what is left; then memory may be gone. Every answer is a cold run's."""
         rng = random.Random(11)
         bases = [[3 + rng.randrange(500) for _ in range(300)] for _ in range(10)]
-        cold, from_disk = {}, 0
-        with running(models={"stories": STORIES}, options=["--model", "stories"]) as fresh:
-
-            def expected(tokens):
-                if tuple(tokens) not in cold:
-                    with fresh.connect() as connection:
-                        connection.models(UNLOAD, "stories")     # and with it all that it had computed
-                        answer = connection.generate(tokens=tokens, model="stories", max_tokens=6, ignore_eos=True)
-                    self.assertEqual(answer.cached, 0)
-                    cold[tuple(tokens)] = answer.tokens
-                return cold[tuple(tokens)]
-
+        from_disk = 0
+        with ColdAnswers() as cold:
             for _ in range(ROUNDS):
                 daemon = self.start(disk="800K", config='[kv]\nmemory = "1600K"\n')      # too little of both for all
                 with daemon.connect() as connection:
                     for base in rng.sample(bases, 4):
                         tokens = base[:rng.randrange(1, 300)] + [rng.randrange(3, 6) for _ in range(rng.randrange(3))]
                         answer = connection.generate(tokens=tokens, max_tokens=6, ignore_eos=True)
-                        self.assertEqual(answer.tokens, expected(tokens))
+                        self.assertEqual(answer.tokens, cold[tokens])
                         from_disk += answer.disk
                     model, disk = connection.status()["models"][0], connection.status()["disk"]
                     self.assertLessEqual(disk["bytes"], 800 << 10)

@@ -1,6 +1,5 @@
 """Prefixes outlive the daemon: over restarts and kills at any instant, never wrong, never unaccounted for."""
 import fcntl
-import glob
 import json
 import os
 import random
@@ -8,24 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
-from harness import ELLMD, STORIES, Daemon, environment, needs_model, running
+from harness import ELLMD, STORIES, Daemon, environment, needs_model
 from protocol import *
+from survivor import ColdAnswers, Survivor, segments, weights
 
 ELLM = os.environ.get("ELLM")
 ROUNDS = int(os.environ.get("ELLM_KILLS", "30"))
-
-
-def segments():
-    return set(glob.glob("/dev/shm/ellm-kv.%d.*" % os.geteuid()))
-
-
-def weights():
-    return set(glob.glob("/dev/shm/ellm-weights.%d.*" % os.geteuid()))
 
 
 class DescriptorStore:
@@ -92,24 +83,10 @@ os.execv(sys.argv[2 + count], sys.argv[2 + count:])
 
 
 @needs_model
-class Survival(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.directory = folder.name
-        before = segments() | weights()
-        self.addCleanup(lambda: [os.unlink(path) for path in (segments() | weights()) - before])
-
+class Survival(Survivor):
     def start(self, keep=True, **more):
-        daemon = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--cache-disk", "off"],
-                        directory=self.directory, keep=keep, **more)
-        self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
-        return daemon
-
-    def kill(self, daemon):
-        daemon.process.send_signal(signal.SIGKILL)
-        daemon.process.wait()
-        daemon.log.close()
+        return self.begun(Daemon(models={"stories": STORIES}, options=["--model", "stories", "--cache-disk", "off"],
+                                 directory=self.directory, keep=keep, **more))
 
     def ask(self, daemon, tokens, count=8):
         with daemon.connect() as connection:
@@ -223,18 +200,7 @@ class Survival(unittest.TestCase):
         """After each restart all pages are accounted for, and every answer is a cold run's to the bit."""
         rng = random.Random(7)
         bases = [[3 + rng.randrange(500) for _ in range(300)] for _ in range(10)]
-        cold = {}
-        with running(models={"stories": STORIES}, options=["--model", "stories"]) as fresh:
-
-            def expected(tokens):
-                if tuple(tokens) not in cold:
-                    with fresh.connect() as connection:
-                        connection.models(UNLOAD, "stories")     # and with it all that it had computed
-                        answer = connection.generate(tokens=tokens, model="stories", max_tokens=6, ignore_eos=True)
-                    self.assertEqual(answer.cached, 0)
-                    cold[tuple(tokens)] = answer.tokens
-                return cold[tuple(tokens)]
-
+        with ColdAnswers() as cold:
             cached = 0
             for _ in range(ROUNDS):
                 daemon = self.start(config='[kv]\nmemory = "1600K"\n')     # too few pages for all
@@ -244,7 +210,7 @@ class Survival(unittest.TestCase):
                     for base in rng.sample(bases, 4):
                         tokens = base[:rng.randrange(1, 300)] + [rng.randrange(3, 6) for _ in range(rng.randrange(3))]
                         answer = connection.generate(tokens=tokens, max_tokens=6, ignore_eos=True)
-                        self.assertEqual(answer.tokens, expected(tokens))
+                        self.assertEqual(answer.tokens, cold[tokens])
                         answer.recomputed                        # adds up
                         cached += answer.cached
                 threads = [threading.Thread(target=self.load, args=(daemon, base, random.Random(rng.random()))) for base in rng.sample(bases, 4)]

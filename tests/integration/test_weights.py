@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from harness import DATA, ELLMD, STORIES, Daemon, environment, find_real_model, needs_model, running
+from harness import DATA, ELLMD, STORIES, Daemon, find_real_model, needs_model, running
 from protocol import *
-from test_survival import ELLM, DescriptorStore, segments, weights
+from survivor import Survivor, segments, weights
+from test_survival import ELLM, DescriptorStore
 
 TOKENS = [3 + i * i % 500 for i in range(100)]
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,25 +25,15 @@ def digest(path):
 
 
 @needs_model
-class Weights(unittest.TestCase):
+class Weights(Survivor):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.directory = folder.name
-        self.before = segments() | weights()
-        self.addCleanup(lambda: [os.unlink(path) for path in (segments() | weights()) - self.before])
+        super().setUp()
         self.model = self.directory + "/stories-file"
         shutil.copyfile(STORIES, self.model)
 
     def start(self, **more):
-        daemon = Daemon(models={"stories": self.model}, options=["--model", "stories"], directory=self.directory, keep=True, **more)
-        self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
-        return daemon
-
-    def kill(self, daemon):
-        daemon.process.send_signal(signal.SIGKILL)
-        daemon.process.wait()
-        daemon.log.close()
+        return self.begun(Daemon(models={"stories": self.model}, options=["--model", "stories"], directory=self.directory,
+                                 keep=True, **more))
 
     def ask(self, daemon):
         with daemon.connect() as connection:

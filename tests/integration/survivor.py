@@ -1,0 +1,62 @@
+"""For tests of what outlives a daemon: one after another over one directory, and what they leave in /dev/shm."""
+import glob
+import os
+import signal
+import tempfile
+import unittest
+
+from harness import STORIES, running
+from protocol import UNLOAD
+
+
+def segments():
+    return set(glob.glob("/dev/shm/ellm-kv.%d.*" % os.geteuid()))
+
+
+def weights():
+    return set(glob.glob("/dev/shm/ellm-weights.%d.*" % os.geteuid()))
+
+
+class Survivor(unittest.TestCase):
+    """What appears in /dev/shm meanwhile goes with the test; so no two of these may run at once (CMakeLists.txt)."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.directory = folder.name
+        self.before = segments() | weights()
+        self.addCleanup(lambda: [os.unlink(path) for path in (segments() | weights()) - self.before])
+
+    def begun(self, daemon):
+        """The daemon, which is stopped after the test if it still runs."""
+        self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
+        return daemon
+
+    def kill(self, daemon):
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait()
+        daemon.log.close()
+
+
+class ColdAnswers:
+    """Six tokens of answer to token ids by a daemon that has nothing cached: [tokens], within a `with` block."""
+
+    def __init__(self):
+        self.daemon = running(models={"stories": STORIES}, options=["--model", "stories"])
+        self.known = {}
+
+    def __enter__(self):
+        self.fresh = self.daemon.__enter__()
+        return self
+
+    def __exit__(self, *failure):
+        return self.daemon.__exit__(*failure)
+
+    def __getitem__(self, tokens):
+        if tuple(tokens) not in self.known:
+            with self.fresh.connect() as connection:
+                connection.models(UNLOAD, "stories")     # and with it all that it had computed
+                answer = connection.generate(tokens=tokens, model="stories", max_tokens=6, ignore_eos=True)
+            assert answer.cached == 0, answer.cached
+            self.known[tuple(tokens)] = answer.tokens
+        return self.known[tuple(tokens)]
