@@ -93,9 +93,10 @@ class EndpointPeer : public Peer {
     return std::string(body.at("data").as_array().at(0).at("id").as_string());
   }
 
+  /// Random but for the first word, which is the next one each time: short texts differ, too, and no cache helps.
   std::string words(uint64_t count) {
-    std::string text;
-    for (uint64_t i = 0; i < count; ++i) text += (i == 0 ? "" : " ") + std::string(kWords[random_.next() % std::size(kWords)]);
+    std::string text = kWords[first_word_++ % std::size(kWords)];
+    for (uint64_t i = 1; i < count; ++i) text += " " + std::string(kWords[random_.next() % std::size(kWords)]);
     return text;
   }
   std::string prompt(uint32_t tokens) {
@@ -191,6 +192,7 @@ class EndpointPeer : public Peer {
 
   std::string url_, model_, key_;
   Random random_{static_cast<uint64_t>(Clock::now().time_since_epoch().count())};   // other prompts than an earlier run's
+  uint64_t first_word_ = random_.next();
   double tokens_per_word_ = 1, fixed_tokens_ = 0;
   bool ignores_eos_ = true;
 };
