@@ -20,7 +20,8 @@ namespace {
 
 [[noreturn]] void unexpected(const Message& message) {
   const char* name = std::visit([](const auto& m) { return std::remove_cvref_t<decltype(m)>::kName; }, message);
-  throw ConnectionError(ConnectionError::Kind::protocol, std::string("ellmd answered with an unexpected ") + name, true);
+  throw ConnectionError(ConnectionError::Kind::protocol, std::string("ellmd answered with an unexpected ") + name,
+                        true);
 }
 
 /// A request with one reply.
@@ -59,7 +60,7 @@ class ScoreCall : public Call {
   Scores scores_;
 };
 
-constexpr uint32_t kMostSamples = 1 << 16;   // no daemon allows more: limits.samples
+constexpr uint32_t kMostSamples = 1 << 16;  // no daemon allows more: limits.samples
 
 /// Closed at the end of the call: the daemon has its own by then.
 struct OpenFiles {
@@ -72,7 +73,8 @@ struct OpenFiles {
     struct stat status{};
     int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0) descriptors.push_back(fd);
-    if (fd < 0 || fstat(fd, &status) != 0) throw std::system_error(errno, std::generic_category(), "cannot open " + path);
+    if (fd < 0 || fstat(fd, &status) != 0)
+      throw std::system_error(errno, std::generic_category(), "cannot open " + path);
     return static_cast<uint64_t>(status.st_size);
   }
 };
@@ -158,7 +160,7 @@ struct Client::State {
       std::shared_ptr<Connection> connection = link.get();
       try {
         connection->submit(request, call);
-      } catch (const ConnectionError&) {                   // lost since
+      } catch (const ConnectionError&) {  // lost since
         if (attempt == kAttempts - 1) throw;
         continue;
       }
@@ -170,7 +172,9 @@ struct Client::State {
     }
   }
   template <class Reply, class Request>
-  Reply ask(Request&& request) { return call(std::make_shared<ReplyCall<Reply>>(), std::forward<Request>(request)); }
+  Reply ask(Request&& request) {
+    return call(std::make_shared<ReplyCall<Reply>>(), std::forward<Request>(request));
+  }
   template <class Request>
   Completion complete(const Client& client, Request request, OnToken on_token) {
     require_known(client, request);
@@ -187,7 +191,7 @@ struct Client::State {
   }
 
  private:
-  static constexpr int kAttempts = 3;   // connections in a row that end between hello and the request
+  static constexpr int kAttempts = 3;  // connections in a row that end between hello and the request
 };
 
 Client::Client(ClientOptions options) {
@@ -266,7 +270,7 @@ Running Client::start(Chat request, OnToken on_token, OnEnd on_end) {
 }
 
 bool Client::may_start_again(const Running& failed) {
-  failed.connection_->wait(*failed.call_, nullptr);   // `on_end` may know before it has ended
+  failed.connection_->wait(*failed.call_, nullptr);  // `on_end` may know before it has ended
   return failed.call_->error && state_->link.may_repeat(*failed.call_, failed.connection_);
 }
 

@@ -27,22 +27,22 @@ namespace ellm::client {
 /// An answer, whole; with n > 1 sample 0, and the others in `others`.
 struct Completion {
   std::string text;
-  std::vector<uint32_t> tokens;           // generated ids, to be sent back as ChatMessage::token_ids in the next turn
-  std::vector<TokenLogprob> logprobs;     // with Sampling::want_logprobs, one per token
+  std::vector<uint32_t> tokens;        // generated ids, to be sent back as ChatMessage::token_ids in the next turn
+  std::vector<TokenLogprob> logprobs;  // with Sampling::want_logprobs, one per token
   FinishReason finish_reason = FinishReason::stop;
   std::string model;
   uint64_t seed = 0;
-  Usage usage;                            // with n > 1 the prompt is counted here, not with the others
-  Timings timings;                        // milliseconds, tokens per second
+  Usage usage;      // with n > 1 the prompt is counted here, not with the others
+  Timings timings;  // milliseconds, tokens per second
   uint32_t sample = 0;
-  std::vector<Completion> others = {};    // samples 1 … n - 1
+  std::vector<Completion> others = {};  // samples 1 … n - 1
 };
 
 /// Log-probabilities (natural logarithm) of a text's own tokens.
 struct Scores {
-  std::vector<uint32_t> tokens;           // n
-  std::vector<float> log_probs;           // of tokens 1 … n - 1
-  std::vector<std::vector<std::pair<uint32_t, float>>> top;   // with Score::top: per position, best first
+  std::vector<uint32_t> tokens;                              // n
+  std::vector<float> log_probs;                              // of tokens 1 … n - 1
+  std::vector<std::vector<std::pair<uint32_t, float>>> top;  // with Score::top: per position, best first
   Usage usage;
   /// exp of the mean negative log-probability; NaN with fewer than two tokens.
   double perplexity() const;
@@ -55,8 +55,8 @@ using OnToken = std::function<void(const Token&)>;
 inline constexpr std::chrono::milliseconds kDefaultWait{3000};
 
 struct ClientOptions {
-  std::string socket_path = {};           // empty: default_socket_path() of client/places.h
-  std::string software = {};               // said in hello; empty: this library and its version
+  std::string socket_path = {};  // empty: default_socket_path() of client/places.h
+  std::string software = {};     // said in hello; empty: this library and its version
   /// Asked while a blocking call waits: after a signal, and every 100 ms. True cancels the call's request; a completion
   /// then ends with FinishReason::cancelled.
   std::function<bool()> interrupted = {};
@@ -66,7 +66,7 @@ struct ClientOptions {
 };
 
 /// What add_model does with the files.
-enum class Adding { load, install, replace };   // replace: installs instead of one that is there
+enum class Adding { load, install, replace };  // replace: installs instead of one that is there
 
 class Connection;
 class CompletionCall;
@@ -74,7 +74,7 @@ class CompletionCall;
 /// A request that runs in the background. The handle may be dropped: the request goes on.
 class Running {
  public:
-  uint32_t id() const;                    // of the request on its connection
+  uint32_t id() const;  // of the request on its connection
   bool ready() const;
   /// False when the time has passed first.
   bool wait_for(std::chrono::milliseconds time) const;
@@ -116,8 +116,8 @@ class Client {
   ModelsReply list_models();
   std::vector<ModelInfo> models(ModelsAction action = ModelsAction::list, const std::string& name = {});
   /// Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them: to
-  /// be loaded under `name`, or with `install` to be copied into its models directory. Throws std::system_error where one
-  /// cannot be opened.
+  /// be loaded under `name`, or with `install` to be copied into its models directory. Throws std::system_error where
+  /// one cannot be opened.
   ModelInfo add_model(const std::string& name, const std::vector<std::string>& paths, Adding adding = Adding::load);
   /// Removes a model that is not loaded from the models directory.
   void remove_model(const std::string& name);
@@ -129,9 +129,9 @@ class Client {
   void cancel(uint32_t id);
 
   // Background requests. They are not sent again by themselves, as the blocking calls are: connecting to the daemon's
-  // successor may take a while, for which there is no thread. may_start_again() says where that is allowed. The callbacks
-  // run on the client's own thread or on one that is in a blocking call, in order for each request; `on_end` once, before
-  // get() returns, and must not throw.
+  // successor may take a while, for which there is no thread. may_start_again() says where that is allowed. The
+  // callbacks run on the client's own thread or on one that is in a blocking call, in order for each request; `on_end`
+  // once, before get() returns, and must not throw.
   Running start(Generate request, OnToken on_token = {}, OnEnd on_end = {});
   Running start(Chat request, OnToken on_token = {}, OnEnd on_end = {});
   /// Whether the daemon cannot have begun a request that has failed. Connects anew where its daemon stops, so that the

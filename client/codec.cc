@@ -61,10 +61,8 @@ uint32_t checked_count(size_t count) {
 
 void pack_string(Packer& packer, const std::string& value) {
   uint32_t size = checked_count(value.size());
-  if (is_utf8(value))
-    packer.pack_str(size), packer.pack_str_body(value.data(), size);
-  else
-    packer.pack_bin(size), packer.pack_bin_body(value.data(), size);
+  if (is_utf8(value)) packer.pack_str(size), packer.pack_str_body(value.data(), size);
+  else packer.pack_bin(size), packer.pack_bin_body(value.data(), size);
 }
 
 template <class T>
@@ -115,7 +113,7 @@ std::string_view field_name(std::string_view names, size_t index) {
 /// Where the decoder is: a chain on the stack that becomes text only in an error.
 struct Path {
   const Path* parent;
-  std::string_view names;   // of the record's fields; empty: an element of a list
+  std::string_view names;  // of the record's fields; empty: an element of a list
   size_t index = 0;
 
   std::string text() const {
@@ -132,15 +130,25 @@ inline constexpr uint32_t kFirstEnumerator<Priority> = 0;
 template <class E>
 constexpr uint32_t last_enumerator();
 template <>
-constexpr uint32_t last_enumerator<ErrorCode>() { return static_cast<uint32_t>(ErrorCode::deadline); }
+constexpr uint32_t last_enumerator<ErrorCode>() {
+  return static_cast<uint32_t>(ErrorCode::deadline);
+}
 template <>
-constexpr uint32_t last_enumerator<FinishReason>() { return static_cast<uint32_t>(FinishReason::deadline); }
+constexpr uint32_t last_enumerator<FinishReason>() {
+  return static_cast<uint32_t>(FinishReason::deadline);
+}
 template <>
-constexpr uint32_t last_enumerator<CacheAction>() { return static_cast<uint32_t>(CacheAction::warm); }
+constexpr uint32_t last_enumerator<CacheAction>() {
+  return static_cast<uint32_t>(CacheAction::warm);
+}
 template <>
-constexpr uint32_t last_enumerator<Priority>() { return static_cast<uint32_t>(Priority::batch); }
+constexpr uint32_t last_enumerator<Priority>() {
+  return static_cast<uint32_t>(Priority::batch);
+}
 template <>
-constexpr uint32_t last_enumerator<ModelsAction>() { return static_cast<uint32_t>(ModelsAction::remove); }
+constexpr uint32_t last_enumerator<ModelsAction>() {
+  return static_cast<uint32_t>(ModelsAction::remove);
+}
 
 /// Names the field already.
 struct PathedError : MalformedBody {
@@ -160,10 +168,8 @@ class Decoder {
   template <class T>
   void read(T& value, const Path& path, bool or_nil = false) {
     try {
-      if (or_nil && reader_.peek() == MsgpackReader::Kind::nil)
-        reader_.skip();
-      else
-        read_value(value, path);
+      if (or_nil && reader_.peek() == MsgpackReader::Kind::nil) reader_.skip();
+      else read_value(value, path);
     } catch (const PathedError&) {
       throw;
     } catch (const MalformedBody& error) {

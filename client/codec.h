@@ -13,9 +13,9 @@ namespace ellm::client {
 std::string encode_frame(const Message& message);
 
 struct DecodeFailure {
-  ErrorCode code;            // bad_request, unknown_message
-  std::string message;       // what is wrong and where
-  uint32_t id = 0;           // the request's, if it could be read
+  ErrorCode code;       // bad_request, unknown_message
+  std::string message;  // what is wrong and where
+  uint32_t id = 0;      // the request's, if it could be read
 };
 
 /// Decodes one frame's body (without the length). Allocates no more than a small multiple of the body's size.

@@ -36,7 +36,7 @@ void Connection::say_hello(const std::string& software, const std::function<void
   Hello hello;
   hello.software = software;
   hello.features = {kFeatureDenied};
-  socket_.send(encode_frame(hello));                      // whether it arrived shows in what comes back
+  socket_.send(encode_frame(hello));  // whether it arrived shows in what comes back
   std::optional<std::string_view> body;
   while (!(body = socket_.next_body())) {
     if (socket_.wait(kAskEveryMs) == UnixSocket::Wait::timeout) {
@@ -93,7 +93,8 @@ void Connection::send(const std::shared_ptr<Call>& call, const Message& message)
     throw ClientError(ErrorCode::too_large, error.what());
   }
   std::lock_guard lock(send_mutex_);
-  bool whole = socket_.send(frame, call->descriptors);   // a peer that is gone shows in the reader, behind what it said last
+  bool whole =
+      socket_.send(frame, call->descriptors);  // a peer that is gone shows in the reader, behind what it said last
   Lock state(mutex_);
   call->sent = whole;
 }
@@ -120,7 +121,7 @@ void Connection::post_cancel(uint32_t target) {
     if (lost_ || !calls_.count(target)) return;
     do last_id_++;
     while (last_id_ == 0 || calls_.count(last_id_));
-    cancel.id = last_id_;       // its answer finds no call and is dropped
+    cancel.id = last_id_;  // its answer finds no call and is dropped
   }
   cancel.target = target;
   std::string frame = encode_frame(cancel);
@@ -183,17 +184,17 @@ void Connection::read_once(Lock& lock, int timeout_ms) {
       bool more = socket_.receive();
       while (auto body = socket_.next_body()) {
         auto decoded = decode(*body);
-        if (auto* message = std::get_if<Message>(&decoded))
-          dispatch(std::move(*message));
+        if (auto* message = std::get_if<Message>(&decoded)) dispatch(std::move(*message));
         else if (auto& failure = std::get<DecodeFailure>(decoded); failure.code != ErrorCode::unknown_message)
           throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")", true);
       }
       if (!more)
-        fail_all(lost("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so "
-                      "it is not sent again. See `journalctl -u ellmd`, or its output",
-                      true),
-                 lost("ellmd closed the connection (stopped or crashed) before the request was sent: see `journalctl -u "
-                      "ellmd`, or its output"));
+        fail_all(
+            lost("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so "
+                 "it is not sent again. See `journalctl -u ellmd`, or its output",
+                 true),
+            lost("ellmd closed the connection (stopped or crashed) before the request was sent: see `journalctl -u "
+                 "ellmd`, or its output"));
     } catch (...) {
       fail_all(std::current_exception());
     }
@@ -215,7 +216,7 @@ void Connection::dispatch(Message message) {
   {
     Lock lock(mutex_);
     auto found = calls_.find(id);
-    if (found == calls_.end()) return;                    // it has ended here already
+    if (found == calls_.end()) return;  // it has ended here already
     call = found->second;
   }
   if (error) {
@@ -235,7 +236,7 @@ void Connection::dispatch(Message message) {
 void Connection::end(const std::shared_ptr<Call>& call, std::exception_ptr error) {
   {
     Lock lock(mutex_);
-    if (calls_.erase(call->id) == 0) return;              // another thread ends it
+    if (calls_.erase(call->id) == 0) return;  // another thread ends it
     if (call->background) background_calls_--;
   }
   call->before_end(error);
@@ -258,7 +259,9 @@ void Connection::fail_all(std::exception_ptr error, std::exception_ptr unsent) {
     calls = calls_;
   }
   socket_.shut_down();
-  { std::lock_guard wait(send_mutex_); }   // what is being sent fails now; afterwards every `sent` is settled
+  {
+    std::lock_guard wait(send_mutex_);
+  }  // what is being sent fails now; afterwards every `sent` is settled
   for (auto& [id, call] : calls) {
     bool sent;
     {

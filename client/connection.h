@@ -32,11 +32,11 @@ class Call {
   virtual void before_end(std::exception_ptr) noexcept {}
 
   uint32_t id = 0;
-  std::vector<int> descriptors; // travel with the request; owned by whoever made the call
-  bool background = false;      // has no thread that waits for it
-  bool sent = false;            // the daemon may have begun it
-  bool answered = false;        // a reply or event has come
-  bool refused = false;         // the error is the daemon's answer to this request
+  std::vector<int> descriptors;  // travel with the request; owned by whoever made the call
+  bool background = false;       // has no thread that waits for it
+  bool sent = false;             // the daemon may have begun it
+  bool answered = false;         // a reply or event has come
+  bool refused = false;          // the error is the daemon's answer to this request
   bool ended = false;
   std::exception_ptr error;
 };
@@ -77,7 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  struct WakeOthers {           // a waiter that leaves lets another be the reader
+  struct WakeOthers {  // a waiter that leaves lets another be the reader
     std::condition_variable& changed;
     ~WakeOthers() { changed.notify_all(); }
   };
@@ -97,12 +97,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Hello server_;
   std::mutex send_mutex_;
 
-  std::mutex mutex_;            // everything below
+  std::mutex mutex_;  // everything below
   std::condition_variable changed_;
   std::unordered_map<uint32_t, std::shared_ptr<Call>> calls_;
   uint32_t last_id_ = 0, background_calls_ = 0;
-  std::thread::id reader_;      // none: default
-  std::exception_ptr lost_;     // why nothing more can be sent
+  std::thread::id reader_;   // none: default
+  std::exception_ptr lost_;  // why nothing more can be sent
   bool closing_ = false;
   std::thread thread_;
 };

@@ -8,8 +8,8 @@
 // returns by pointer belongs to the handle that it was asked of. Texts are UTF-8 with a length, and a zero behind them.
 //
 // Threads: a client may be used by any number of threads at once, and many requests can be in flight on it. Any other
-// handle belongs to one thread at a time; ellm_stream_cancel() alone may be called by any. After fork() the child neither
-// uses nor frees its parent's handles.
+// handle belongs to one thread at a time; ellm_stream_cancel() alone may be called by any. After fork() the child
+// neither uses nor frees its parent's handles.
 //
 // Versions: functions and enumerators are only ever added; a struct only grows at its end. Its first member is its size
 // in bytes, set by the caller: the library writes no more than that, and zeros where it knows less.
@@ -28,7 +28,7 @@ extern "C" {
 
 // The library's own ELLM_ABI_VERSION, and its release ("0.1.0").
 ELLM_API uint32_t ellm_abi_version(void);
-ELLM_API const char *ellm_version(void);
+ELLM_API const char* ellm_version(void);
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ enum {
   ELLM_E_UNKNOWN_MESSAGE = 2,
   ELLM_E_UNSUPPORTED_VERSION = 3,
   ELLM_E_TOO_LARGE = 4,
-  ELLM_E_BUSY = 5,                // again after ellm_error_retry_after_ms()
+  ELLM_E_BUSY = 5,  // again after ellm_error_retry_after_ms()
   ELLM_E_NO_SUCH_MODEL = 6,
   ELLM_E_MODEL_FAILED = 7,
   ELLM_E_TEMPLATE_FAILED = 8,
@@ -47,29 +47,29 @@ enum {
   ELLM_E_SHUTTING_DOWN = 10,
   ELLM_E_INTERNAL = 11,
   ELLM_E_CANCELLED = 12,
-  ELLM_E_NOT_ADMIN = 13,          // it is for administrators
-  ELLM_E_DEADLINE = 14,           // of a score; a completion ends with ELLM_FINISH_DEADLINE
+  ELLM_E_NOT_ADMIN = 13,  // it is for administrators
+  ELLM_E_DEADLINE = 14,   // of a score; a completion ends with ELLM_FINISH_DEADLINE
   // The connection's.
-  ELLM_E_ABSENT = 100,            // no daemon came within the wait
+  ELLM_E_ABSENT = 100,  // no daemon came within the wait
   ELLM_E_DENIED = 101,
-  ELLM_E_LOST = 102,              // it ended; ellm_error_request_sent() says whether the request may have run
-  ELLM_E_PROTOCOL = 103,          // what listens there is not ellmd, or of another release
+  ELLM_E_LOST = 102,      // it ended; ellm_error_request_sent() says whether the request may have run
+  ELLM_E_PROTOCOL = 103,  // what listens there is not ellmd, or of another release
   ELLM_E_BAD_PATH = 104,
   // The library's.
-  ELLM_E_ARGUMENT = 200,          // a null handle, an unknown option, an index past the end
+  ELLM_E_ARGUMENT = 200,  // a null handle, an unknown option, an index past the end
   ELLM_E_MEMORY = 201,
-  ELLM_E_FILE = 202,              // a file that is to be handed over cannot be opened
+  ELLM_E_FILE = 202,  // a file that is to be handed over cannot be opened
   // No failures; no message is set.
-  ELLM_END = -1,                  // the stream has ended
-  ELLM_TIMEOUT = -2               // nothing came in time
+  ELLM_END = -1,     // the stream has ended
+  ELLM_TIMEOUT = -2  // nothing came in time
 };
 
 // Of this thread's last call that failed. The text is valid until the next one.
-ELLM_API const char *ellm_error_message(void);
+ELLM_API const char* ellm_error_message(void);
 ELLM_API uint32_t ellm_error_retry_after_ms(void);
 ELLM_API int ellm_error_request_sent(void);
 // "no_such_model", …; "unknown" for a code that this release does not know.
-ELLM_API const char *ellm_error_name(int code);
+ELLM_API const char* ellm_error_name(int code);
 
 // ---- connecting ----------------------------------------------------------------------------------------------------
 
@@ -77,132 +77,133 @@ typedef struct ellm_client ellm_client;
 
 typedef struct {
   size_t struct_size;
-  const char *socket_path;        // NULL: $ELLM_SOCKET, $XDG_RUNTIME_DIR/ellm/ellmd.sock, /run/ellm/ellmd.sock
-  const char *software;           // your program's name and version, or NULL
-  int64_t wait_ms;                // for a daemon that starts or restarts; negative: 3000
+  const char* socket_path;  // NULL: $ELLM_SOCKET, $XDG_RUNTIME_DIR/ellm/ellmd.sock, /run/ellm/ellmd.sock
+  const char* software;     // your program's name and version, or NULL
+  int64_t wait_ms;          // for a daemon that starts or restarts; negative: 3000
 } ellm_connect_options;
 #define ELLM_CONNECT_OPTIONS {sizeof(ellm_connect_options), NULL, NULL, -1}
 
 // `options` may be NULL.
-ELLM_API int ellm_connect(const ellm_connect_options *options, ellm_client **client);
+ELLM_API int ellm_connect(const ellm_connect_options* options, ellm_client** client);
 // Closes the connection: the daemon cancels what is in flight.
-ELLM_API void ellm_client_free(ellm_client *client);
+ELLM_API void ellm_client_free(ellm_client* client);
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
 typedef struct ellm_request ellm_request;
 typedef struct ellm_reply ellm_reply;
 
-#define ELLM_ZERO_TERMINATED ((size_t)-1)   // as a text's length
+#define ELLM_ZERO_TERMINATED ((size_t)-1)  // as a text's length
 
-enum {                            // ellm_request_set_text
-  ELLM_MODEL = 1,                 // default: the daemon's default model
+enum {             // ellm_request_set_text
+  ELLM_MODEL = 1,  // default: the daemon's default model
   ELLM_PROMPT = 2,
-  ELLM_TOOLS = 3,                 // a JSON array
-  ELLM_VARIABLES = 4              // a JSON object: further variables of the chat template
+  ELLM_TOOLS = 3,     // a JSON array
+  ELLM_VARIABLES = 4  // a JSON object: further variables of the chat template
 };
-enum {                            // ellm_request_set_number
-  ELLM_TEMPERATURE = 1,           // 0.7; 0: greedy
-  ELLM_TOP_P = 2,                 // 0.95
+enum {                   // ellm_request_set_number
+  ELLM_TEMPERATURE = 1,  // 0.7; 0: greedy
+  ELLM_TOP_P = 2,        // 0.95
   ELLM_MIN_P = 3,
   ELLM_REPETITION_PENALTY = 4,
   ELLM_PRESENCE_PENALTY = 5,
   ELLM_FREQUENCY_PENALTY = 6
 };
-enum {                            // ellm_request_set_integer
+enum {  // ellm_request_set_integer
   ELLM_SEED = 1,
-  ELLM_MAX_TOKENS = 2,            // 0: as many as the context leaves
+  ELLM_MAX_TOKENS = 2,  // 0: as many as the context leaves
   ELLM_TOP_K = 3,
-  ELLM_LOGPROBS = 4,              // log-probabilities of the tokens, and of that many alternatives of each
+  ELLM_LOGPROBS = 4,  // log-probabilities of the tokens, and of that many alternatives of each
   ELLM_IGNORE_EOS = 5,
-  ELLM_SAMPLES = 6,               // answers to the one prompt, which is computed once; 1
-  ELLM_DEADLINE_MS = 7,           // from the request's arrival: it ends with what there is then; 0: none
-  ELLM_PRIORITY = 8               // ELLM_INTERACTIVE, ELLM_BATCH
+  ELLM_SAMPLES = 6,      // answers to the one prompt, which is computed once; 1
+  ELLM_DEADLINE_MS = 7,  // from the request's arrival: it ends with what there is then; 0: none
+  ELLM_PRIORITY = 8      // ELLM_INTERACTIVE, ELLM_BATCH
 };
 enum { ELLM_INTERACTIVE = 0, ELLM_BATCH = 1 };
 
 // A request may be sent any number of times, and changed in between.
-ELLM_API int ellm_request_new(ellm_request **request);
-ELLM_API void ellm_request_free(ellm_request *request);
-ELLM_API int ellm_request_set_text(ellm_request *request, int option, const char *text, size_t length);
-ELLM_API int ellm_request_set_number(ellm_request *request, int option, double value);
-ELLM_API int ellm_request_set_integer(ellm_request *request, int option, uint64_t value);
+ELLM_API int ellm_request_new(ellm_request** request);
+ELLM_API void ellm_request_free(ellm_request* request);
+ELLM_API int ellm_request_set_text(ellm_request* request, int option, const char* text, size_t length);
+ELLM_API int ellm_request_set_number(ellm_request* request, int option, double value);
+ELLM_API int ellm_request_set_integer(ellm_request* request, int option, uint64_t value);
 // Ids in place of a prompt's text, taken as they are.
-ELLM_API int ellm_request_set_tokens(ellm_request *request, const uint32_t *tokens, size_t count);
-ELLM_API int ellm_request_add_stop(ellm_request *request, const char *text, size_t length);
-ELLM_API int ellm_request_add_logit_bias(ellm_request *request, uint32_t token, float value);
+ELLM_API int ellm_request_set_tokens(ellm_request* request, const uint32_t* tokens, size_t count);
+ELLM_API int ellm_request_add_stop(ellm_request* request, const char* text, size_t length);
+ELLM_API int ellm_request_add_logit_bias(ellm_request* request, uint32_t token, float value);
 // role: "system", "user", "assistant", "tool".
-ELLM_API int ellm_request_add_message(ellm_request *request, const char *role, const char *content, size_t length);
+ELLM_API int ellm_request_add_message(ellm_request* request, const char* role, const char* content, size_t length);
 // Further members of the message added last, as a JSON object (name, tool_calls, tool_call_id).
-ELLM_API int ellm_request_set_message_extra(ellm_request *request, const char *json, size_t length);
+ELLM_API int ellm_request_set_message_extra(ellm_request* request, const char* json, size_t length);
 // The answer as an assistant's message, with the ids that were generated: the next turn finds its prefix computed.
-ELLM_API int ellm_request_add_answer(ellm_request *request, const ellm_reply *answer);
+ELLM_API int ellm_request_add_answer(ellm_request* request, const ellm_reply* answer);
 
 // ---- completions ---------------------------------------------------------------------------------------------------
 
 typedef struct {
   size_t struct_size;
-  const char *text;               // whole characters; may be empty
+  const char* text;  // whole characters; may be empty
   size_t text_length;
-  const uint32_t *tokens;
+  const uint32_t* tokens;
   size_t token_count;
-  const float *logprobs;          // one per token with ELLM_LOGPROBS, else NULL
-  uint32_t sample;                // with ELLM_SAMPLES: whose piece it is
+  const float* logprobs;  // one per token with ELLM_LOGPROBS, else NULL
+  uint32_t sample;        // with ELLM_SAMPLES: whose piece it is
 } ellm_event;
 
 // Called in the caller's thread. Not 0: the request is cancelled, and the answer is what there is.
-typedef int (*ellm_on_event)(const ellm_event *event, void *user);
+typedef int (*ellm_on_event)(const ellm_event* event, void* user);
 
-// Continues the prompt or the tokens; answers the messages. `on_event` may be NULL; `answer` may be NULL. Sent again where
-// the daemon cannot have begun it.
-ELLM_API int ellm_generate(ellm_client *client, const ellm_request *request, ellm_on_event on_event, void *user,
-                           ellm_reply **answer);
-ELLM_API int ellm_chat(ellm_client *client, const ellm_request *request, ellm_on_event on_event, void *user,
-                       ellm_reply **answer);
+// Continues the prompt or the tokens; answers the messages. `on_event` may be NULL; `answer` may be NULL. Sent again
+// where the daemon cannot have begun it.
+ELLM_API int ellm_generate(ellm_client* client, const ellm_request* request, ellm_on_event on_event, void* user,
+                           ellm_reply** answer);
+ELLM_API int ellm_chat(ellm_client* client, const ellm_request* request, ellm_on_event on_event, void* user,
+                       ellm_reply** answer);
 
 // The same, asked for piece by piece; never sent again by itself.
 typedef struct ellm_stream ellm_stream;
-ELLM_API int ellm_generate_start(ellm_client *client, const ellm_request *request, ellm_stream **stream);
-ELLM_API int ellm_chat_start(ellm_client *client, const ellm_request *request, ellm_stream **stream);
+ELLM_API int ellm_generate_start(ellm_client* client, const ellm_request* request, ellm_stream** stream);
+ELLM_API int ellm_chat_start(ellm_client* client, const ellm_request* request, ellm_stream** stream);
 // The next piece, valid until the next call on this stream. ELLM_END after the last, ELLM_TIMEOUT after timeout_ms
 // (negative: wait without end), or why the request failed. event->struct_size is the caller's.
-ELLM_API int ellm_stream_next(ellm_stream *stream, ellm_event *event, int timeout_ms);
+ELLM_API int ellm_stream_next(ellm_stream* stream, ellm_event* event, int timeout_ms);
 // Asks the daemon to stop; the stream then ends soon. No effect after the end.
-ELLM_API void ellm_stream_cancel(ellm_stream *stream);
+ELLM_API void ellm_stream_cancel(ellm_stream* stream);
 // The whole answer, after ELLM_END.
-ELLM_API int ellm_stream_answer(ellm_stream *stream, ellm_reply **answer);
+ELLM_API int ellm_stream_answer(ellm_stream* stream, ellm_reply** answer);
 // Cancels what has not ended.
-ELLM_API void ellm_stream_free(ellm_stream *stream);
+ELLM_API void ellm_stream_free(ellm_stream* stream);
 
 // ---- other calls ---------------------------------------------------------------------------------------------------
 
-enum { ELLM_NO_SPECIAL = 1, ELLM_PLAIN_TEXT = 2 };   // flags of ellm_tokenize: add no BOS; special tokens are text
+enum { ELLM_NO_SPECIAL = 1, ELLM_PLAIN_TEXT = 2 };  // flags of ellm_tokenize: add no BOS; special tokens are text
 
 // `model` NULL: the default one. The reply has tokens, and a piece for each.
-ELLM_API int ellm_tokenize(ellm_client *client, const char *model, const char *text, size_t length, uint32_t flags,
-                           ellm_reply **reply);
+ELLM_API int ellm_tokenize(ellm_client* client, const char* model, const char* text, size_t length, uint32_t flags,
+                           ellm_reply** reply);
 // The reply has the text. `special`: print special tokens too.
-ELLM_API int ellm_detokenize(ellm_client *client, const char *model, const uint32_t *tokens, size_t count, int special,
-                             ellm_reply **reply);
-// Prints the model's chat template over a JSON object of variables, such as {"messages": [...]}. The reply has the text.
-ELLM_API int ellm_render_template(ellm_client *client, const char *model, const char *variables, size_t length,
-                                  ellm_reply **reply);
+ELLM_API int ellm_detokenize(ellm_client* client, const char* model, const uint32_t* tokens, size_t count, int special,
+                             ellm_reply** reply);
+// Prints the model's chat template over a JSON object of variables, such as {"messages": [...]}. The reply has the
+// text.
+ELLM_API int ellm_render_template(ellm_client* client, const char* model, const char* variables, size_t length,
+                                  ellm_reply** reply);
 // Log-probabilities of the request's prompt or tokens: the reply has tokens, log_probs of all but the first, and with
 // `top` the best at each position.
-ELLM_API int ellm_score(ellm_client *client, const ellm_request *request, uint32_t top, ellm_reply **reply);
+ELLM_API int ellm_score(ellm_client* client, const ellm_request* request, uint32_t top, ellm_reply** reply);
 // The reply has models. Loading and unloading take an administrator where the daemon is the system's.
-ELLM_API int ellm_models_list(ellm_client *client, ellm_reply **reply);
-ELLM_API int ellm_models_load(ellm_client *client, const char *name, ellm_reply **reply);
-ELLM_API int ellm_models_unload(ellm_client *client, const char *name, ellm_reply **reply);
-enum { ELLM_ADD_LOAD = 1, ELLM_ADD_INSTALL = 2, ELLM_ADD_REPLACE = 3 };   // replace: install over one that is there
+ELLM_API int ellm_models_list(ellm_client* client, ellm_reply** reply);
+ELLM_API int ellm_models_load(ellm_client* client, const char* name, ellm_reply** reply);
+ELLM_API int ellm_models_unload(ellm_client* client, const char* name, ellm_reply** reply);
+enum { ELLM_ADD_LOAD = 1, ELLM_ADD_INSTALL = 2, ELLM_ADD_REPLACE = 3 };  // replace: install over one that is there
 // Hands a model's files (all parts of a split one, in order) to the daemon, which need not be able to open them: to be
 // loaded under `name`, or to be copied into its models directory. The reply has the model.
-ELLM_API int ellm_models_add(ellm_client *client, const char *name, const char *const *paths, size_t count, int adding,
-                             ellm_reply **reply);
+ELLM_API int ellm_models_add(ellm_client* client, const char* name, const char* const* paths, size_t count, int adding,
+                             ellm_reply** reply);
 // From the models directory; one that is not loaded.
-ELLM_API int ellm_models_remove(ellm_client *client, const char *name);
+ELLM_API int ellm_models_remove(ellm_client* client, const char* name);
 // The reply has a status, and the loaded models.
-ELLM_API int ellm_status(ellm_client *client, ellm_reply **reply);
+ELLM_API int ellm_status(ellm_client* client, ellm_reply** reply);
 
 // ---- replies -------------------------------------------------------------------------------------------------------
 
@@ -210,12 +211,12 @@ enum { ELLM_FINISH_STOP = 1, ELLM_FINISH_LENGTH = 2, ELLM_FINISH_CANCELLED = 3, 
 
 typedef struct {
   uint32_t id;
-  float logprob;                  // natural logarithm
+  float logprob;  // natural logarithm
 } ellm_token_logprob;
 
 typedef struct {
   size_t struct_size;
-  const char *model;
+  const char* model;
   uint64_t seed;
   int32_t finish_reason;
   uint32_t prompt_tokens, cached_tokens, completion_tokens;
@@ -228,7 +229,7 @@ typedef struct {
   const char *name, *path, *architecture, *size_label, *weight_types, *tokenizer, *kv_type;
   uint64_t parameters, file_bytes, resident_bytes;
   uint32_t context, kv_pages, kv_pages_free;
-  int32_t loaded, locked, chat;   // chat: it has a chat template
+  int32_t loaded, locked, chat;  // chat: it has a chat template
 } ellm_model_info;
 
 typedef struct {
@@ -240,20 +241,20 @@ typedef struct {
 } ellm_status_info;
 
 // Nothing of a kind that the reply has not: NULL, a count of 0, or ELLM_E_ARGUMENT. Counts and lengths may be NULL.
-ELLM_API const char *ellm_reply_text(const ellm_reply *reply, size_t *length);
-ELLM_API const uint32_t *ellm_reply_tokens(const ellm_reply *reply, size_t *count);
-ELLM_API const char *ellm_reply_piece(const ellm_reply *reply, size_t index, size_t *length);
-ELLM_API const float *ellm_reply_log_probs(const ellm_reply *reply, size_t *count);
-ELLM_API const ellm_token_logprob *ellm_reply_top(const ellm_reply *reply, size_t position, size_t *count);
+ELLM_API const char* ellm_reply_text(const ellm_reply* reply, size_t* length);
+ELLM_API const uint32_t* ellm_reply_tokens(const ellm_reply* reply, size_t* count);
+ELLM_API const char* ellm_reply_piece(const ellm_reply* reply, size_t index, size_t* length);
+ELLM_API const float* ellm_reply_log_probs(const ellm_reply* reply, size_t* count);
+ELLM_API const ellm_token_logprob* ellm_reply_top(const ellm_reply* reply, size_t position, size_t* count);
 // A completion's samples: 0 is the reply itself, the others belong to it. The prompt is counted with sample 0 alone.
-ELLM_API size_t ellm_reply_sample_count(const ellm_reply *reply);
-ELLM_API const ellm_reply *ellm_reply_sample(const ellm_reply *reply, size_t index);
-ELLM_API const char *ellm_reply_warning(const ellm_reply *reply, size_t index);
-ELLM_API size_t ellm_reply_model_count(const ellm_reply *reply);
-ELLM_API int ellm_reply_model(const ellm_reply *reply, size_t index, ellm_model_info *info);
-ELLM_API int ellm_reply_completion(const ellm_reply *reply, ellm_completion_info *info);
-ELLM_API int ellm_reply_status(const ellm_reply *reply, ellm_status_info *info);
-ELLM_API void ellm_reply_free(ellm_reply *reply);
+ELLM_API size_t ellm_reply_sample_count(const ellm_reply* reply);
+ELLM_API const ellm_reply* ellm_reply_sample(const ellm_reply* reply, size_t index);
+ELLM_API const char* ellm_reply_warning(const ellm_reply* reply, size_t index);
+ELLM_API size_t ellm_reply_model_count(const ellm_reply* reply);
+ELLM_API int ellm_reply_model(const ellm_reply* reply, size_t index, ellm_model_info* info);
+ELLM_API int ellm_reply_completion(const ellm_reply* reply, ellm_completion_info* info);
+ELLM_API int ellm_reply_status(const ellm_reply* reply, ellm_status_info* info);
+ELLM_API void ellm_reply_free(ellm_reply* reply);
 
 #ifdef __cplusplus
 }

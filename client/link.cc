@@ -88,11 +88,11 @@ bool Link::may_repeat(const Call& call, const std::shared_ptr<Connection>& used)
   Connections forgotten;
   std::lock_guard lock(mutex_);
   if (closed_) return false;
-  if (current_ != used) return true;                      // another call has been here
+  if (current_ != used) return true;  // another call has been here
   try {
     connect(forgotten);
   } catch (const ConnectionError&) {
-    return false;                                         // the first error says more
+    return false;  // the first error says more
   }
   return true;
 }

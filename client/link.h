@@ -39,7 +39,7 @@ class Link {
   ClientOptions options_;
   std::mutex mutex_;
   std::shared_ptr<Connection> current_;
-  Connections former_;            // lost, or their daemon ends: what was begun there comes to its end there
+  Connections former_;  // lost, or their daemon ends: what was begun there comes to its end there
   bool closed_ = false;
 };
 

@@ -16,12 +16,20 @@ Kind kind_of(unsigned char byte) {
   switch (byte) {
     case 0xc0: return Kind::nil;
     case 0xc1: return Kind::invalid;
-    case 0xc2: case 0xc3: return Kind::boolean;
-    case 0xc4: case 0xc5: case 0xc6: return Kind::text;
-    case 0xca: case 0xcb: return Kind::floating;
-    case 0xd9: case 0xda: case 0xdb: return Kind::text;
-    case 0xdc: case 0xdd: return Kind::array;
-    case 0xde: case 0xdf: return Kind::map;
+    case 0xc2:
+    case 0xc3: return Kind::boolean;
+    case 0xc4:
+    case 0xc5:
+    case 0xc6: return Kind::text;
+    case 0xca:
+    case 0xcb: return Kind::floating;
+    case 0xd9:
+    case 0xda:
+    case 0xdb: return Kind::text;
+    case 0xdc:
+    case 0xdd: return Kind::array;
+    case 0xde:
+    case 0xdf: return Kind::map;
     default: return byte >= 0xcc && byte <= 0xd3 ? Kind::integer : Kind::extension;
   }
 }
@@ -122,7 +130,8 @@ uint32_t MsgpackReader::read_array() {
 /// Skips one header with its own bytes; returns how many values follow inside.
 uint64_t MsgpackReader::skip_one() {
   switch (peek()) {
-    case Kind::integer: case Kind::floating: read_float(); return 0;
+    case Kind::integer:
+    case Kind::floating: read_float(); return 0;
     case Kind::text: read_text(); return 0;
     case Kind::array: return read_array();
     case Kind::map: {
@@ -131,9 +140,9 @@ uint64_t MsgpackReader::skip_one() {
     }
     case Kind::extension: {
       auto byte = static_cast<unsigned char>(take(1)[0]);
-      bool fixed = byte >= 0xd4;                                     // fixext 1, 2, 4, 8, 16
+      bool fixed = byte >= 0xd4;  // fixext 1, 2, 4, 8, 16
       uint64_t bytes = fixed ? uint64_t{1} << (byte - 0xd4) : big_endian(size_t{1} << (byte - 0xc7));
-      take(1 + bytes);                                               // the type, the data
+      take(1 + bytes);  // the type, the data
       return 0;
     }
     case Kind::invalid: unexpected("msgpack");

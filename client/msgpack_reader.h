@@ -19,16 +19,16 @@ class MsgpackReader {
   explicit MsgpackReader(std::string_view body) : body_(body) {}
 
   enum class Kind { nil, boolean, integer, floating, text, array, map, extension, invalid };
-  Kind peek() const;                 // throws MalformedBody at the end of the body
+  Kind peek() const;  // throws MalformedBody at the end of the body
   size_t left() const { return body_.size() - at_; }
 
   // Each throws MalformedBody where the next value is of another kind, out of range or cut off.
   uint64_t read_uint(uint64_t max);
-  double read_float();               // integers too
+  double read_float();  // integers too
   bool read_bool();
-  std::string_view read_text();      // str or bin
-  uint32_t read_array();             // its count, which is at most left()
-  void skip();                       // any value, whole
+  std::string_view read_text();  // str or bin
+  uint32_t read_array();         // its count, which is at most left()
+  void skip();                   // any value, whole
 
  private:
   uint64_t big_endian(size_t bytes);

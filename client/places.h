@@ -4,8 +4,8 @@
 
 namespace ellm::client {
 
-/// Where a client looks for the daemon: $ELLM_SOCKET, else the first that exists of $XDG_RUNTIME_DIR/ellm/ellmd.sock and
-/// /run/ellm/ellmd.sock, else the last of the two that could be.
+/// Where a client looks for the daemon: $ELLM_SOCKET, else the first that exists of $XDG_RUNTIME_DIR/ellm/ellmd.sock
+/// and /run/ellm/ellmd.sock, else the last of the two that could be.
 std::string default_socket_path();
 
 /// Where the daemon remembers things over restarts: $STATE_DIRECTORY, else $XDG_STATE_HOME/ellm (~/.local/state/ellm);

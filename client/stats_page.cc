@@ -13,7 +13,7 @@
 namespace ellm::client {
 namespace {
 
-constexpr int kTries = 1000;   // a write takes less than a microsecond
+constexpr int kTries = 1000;  // a write takes less than a microsecond
 constexpr size_t kHeadBytes = 32;
 
 }  // namespace

@@ -24,14 +24,17 @@ constexpr size_t kChunkBytes = 64 << 10;
   static const char* const kHowToStart =
       ": start it with `ellmd` or `systemctl start ellmd`, or name another socket with --socket or $ELLM_SOCKET";
   switch (error) {
-    case ENOENT: case ENOTDIR: throw ConnectionError(Kind::absent, "no ellmd at " + path + kHowToStart);
+    case ENOENT:
+    case ENOTDIR: throw ConnectionError(Kind::absent, "no ellmd at " + path + kHowToStart);
     case ECONNREFUSED:
       throw ConnectionError(Kind::absent,
                             "no ellmd answers at " + path + " (the socket of one that ended)" + kHowToStart);
-    case EACCES: case EPERM:
+    case EACCES:
+    case EPERM:
       throw ConnectionError(Kind::denied, "no permission to connect to " + path +
                                               ": an administrator can add you to its group (`ls -l " + path + "`)");
-    case EPROTOTYPE: case ENOTSOCK:
+    case EPROTOTYPE:
+    case ENOTSOCK:
       throw ConnectionError(Kind::bad_path, path + " is not ellmd's socket: name it with --socket or $ELLM_SOCKET");
     default: throw ConnectionError(Kind::absent, "cannot connect to " + path + ": " + strerror(error));
   }

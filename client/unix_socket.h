@@ -39,7 +39,7 @@ class UnixSocket {
   int fd_;
   std::unique_ptr<char[]> chunk_;
   std::string received_;
-  size_t taken_ = 0;       // of received_
+  size_t taken_ = 0;  // of received_
 };
 
 }  // namespace ellm::client

@@ -18,7 +18,7 @@ Step step(std::string_view s) {
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // of the second byte
+  unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;  // of the second byte
   unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; i++) {
     if (i >= s.size() || at(i) < low || at(i) > high) return {i, false};
@@ -46,10 +46,8 @@ std::string to_utf8(std::string_view bytes) {
   out.reserve(bytes.size());
   while (!bytes.empty()) {
     Step next = step(bytes);
-    if (next.good)
-      out.append(bytes.substr(0, next.bytes));
-    else
-      out.append("\xEF\xBF\xBD");
+    if (next.good) out.append(bytes.substr(0, next.bytes));
+    else out.append("\xEF\xBF\xBD");
     bytes.remove_prefix(next.bytes);
   }
   return out;

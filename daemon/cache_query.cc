@@ -17,8 +17,8 @@ using shm::kNoPage;
 using shm::PageId;
 using shm::PageStore;
 
-constexpr size_t kMostListed = 64;           // prefixes of one reply
-constexpr PageId kMostLookedAt = 1 << 15;    // pages for one reply: some milliseconds of the engine's time
+constexpr size_t kMostListed = 64;         // prefixes of one reply
+constexpr PageId kMostLookedAt = 1 << 15;  // pages for one reply: some milliseconds of the engine's time
 constexpr size_t kLeastDigits = 8, kMostDigits = 16;
 
 std::string digits_of(const shm::PageKey& key) {
@@ -52,8 +52,8 @@ std::vector<uint32_t> tokens_of(const PageStore& store, PageId page) {
 std::string cache_fault(const client::Cache& r) {
   const bool names_prefix = r.action == CacheAction::pin || r.action == CacheAction::unpin;
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (names_prefix && (r.prefix.size() < kLeastDigits || r.prefix.size() > kMostDigits ||
-                       !std::ranges::all_of(r.prefix, is_digit)))
+  if (names_prefix &&
+      (r.prefix.size() < kLeastDigits || r.prefix.size() > kMostDigits || !std::ranges::all_of(r.prefix, is_digit)))
     return "prefix is no name of a cached prefix: 8 to 16 hexadecimal digits, as `ellm cache ls` prints";
   if (r.action == CacheAction::list && r.model.empty()) return "list: which model?";
   return {};
@@ -62,17 +62,17 @@ std::string cache_fault(const client::Cache& r) {
 Failure pin_failure(PageStore::Pin outcome) {
   switch (outcome) {
     case PageStore::Pin::beyond_all:
-      return {ErrorCode::too_large,
-              "not pinned: all pinned prefixes together would take more of the cache than they may (kv.pinned_percent, and "
-              "one full context stays free: kv.memory); `ellm cache stat` shows both"};
+      return {
+          ErrorCode::too_large,
+          "not pinned: all pinned prefixes together would take more of the cache than they may (kv.pinned_percent, and "
+          "one full context stays free: kv.memory); `ellm cache stat` shows both"};
     case PageStore::Pin::beyond_share:
       return {ErrorCode::too_large,
               "not pinned: your pinned prefixes would take more of your share of the cache than they may "
               "(kv.pinned_percent); `ellm cache ls` shows them, `ellm cache unpin` frees one"};
     case PageStore::Pin::no_room_now:
       return {ErrorCode::busy, "not pinned: running requests need that room; try again later", 1000};
-    case PageStore::Pin::done:
-      break;
+    case PageStore::Pin::done: break;
   }
   return {};
 }
@@ -83,18 +83,14 @@ void CacheQuery::run(const std::string& model, const serve::Servable& servable, 
   visited_ = true;
   PageStore& store = cache.pages();
   switch (request_.action) {
-    case CacheAction::list:
-      return list(model, servable, store);
-    case CacheAction::stat:
-      return stat(model, store);
+    case CacheAction::list: return list(model, servable, store);
+    case CacheAction::stat: return stat(model, store);
     case CacheAction::pin:
-    case CacheAction::unpin:
-      return change_pin(model, servable, store);
+    case CacheAction::unpin: return change_pin(model, servable, store);
     case CacheAction::flush:
       if (servable.disk) servable.disk->erase(scope_.everybody ? std::nullopt : std::optional(scope_.name_space));
       return flush(store);
-    case CacheAction::warm:
-      break;
+    case CacheAction::warm: break;
   }
 }
 
@@ -154,7 +150,8 @@ void CacheQuery::change_pin(const std::string& model, const serve::Servable& ser
   const KeyStart start(request_.prefix);
   PageId found = kNoPage;
   for (PageId page = 0; page < store.total_pages(); ++page) {
-    if (!is_end(store, page) || store.record(page).name_space != scope_.name_space || !start.fits(store.key(page))) continue;
+    if (!is_end(store, page) || store.record(page).name_space != scope_.name_space || !start.fits(store.key(page)))
+      continue;
     ambiguous_ = ambiguous_ || found != kNoPage || !rows_.empty();
     found = page;
   }
@@ -183,12 +180,15 @@ void CacheQuery::flush(PageStore& store) {
 
 client::CacheReply CacheQuery::reply(const Namespaces& namespaces) const {
   if (!visited_ && !request_.model.empty())
-    throw PromptError(ErrorCode::no_such_model, "model '" + request_.model + "' is not loaded: nothing of it is cached here");
+    throw PromptError(ErrorCode::no_such_model,
+                      "model '" + request_.model + "' is not loaded: nothing of it is cached here");
   const bool names_prefix = request_.action == CacheAction::pin || request_.action == CacheAction::unpin;
   if (ambiguous_)
-    throw PromptError(ErrorCode::bad_request, "more than one cached prefix begins with '" + request_.prefix + "': give more digits");
+    throw PromptError(ErrorCode::bad_request,
+                      "more than one cached prefix begins with '" + request_.prefix + "': give more digits");
   if (names_prefix && rows_.empty())
-    throw PromptError(ErrorCode::bad_request, "there is no cached prefix '" + request_.prefix + "' (any more): see `ellm cache ls`");
+    throw PromptError(ErrorCode::bad_request,
+                      "there is no cached prefix '" + request_.prefix + "' (any more): see `ellm cache ls`");
   if (refused_) {
     const Failure failure = pin_failure(*refused_);
     throw PromptError(failure.code, failure.message);

@@ -1,5 +1,5 @@
-// What a `cache` request looks at and changes in the caches of loaded models, and the reply that is made of it. One object
-// goes from the I/O thread to the engine's (run), then to the pool (reply).
+// What a `cache` request looks at and changes in the caches of loaded models, and the reply that is made of it. One
+// object goes from the I/O thread to the engine's (run), then to the pool (reply).
 #pragma once
 #include <array>
 #include <memory>
@@ -47,7 +47,8 @@ class CacheQuery {
   void stat(const std::string& model, const shm::PageStore& store);
   void change_pin(const std::string& model, const serve::Servable& servable, shm::PageStore& store);
   void flush(shm::PageStore& store);
-  Row row_of(const std::string& model, const serve::Servable& servable, const shm::PageStore& store, shm::PageId page) const;
+  Row row_of(const std::string& model, const serve::Servable& servable, const shm::PageStore& store,
+             shm::PageId page) const;
 
   const client::Cache request_;
   const CacheScope scope_;

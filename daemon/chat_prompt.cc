@@ -124,7 +124,8 @@ std::string new_mark(const json::object& variables) {
 /// In linear time, whatever the texts; `work` grows by the bytes that were looked through.
 size_t find_from(std::string_view text, size_t from, std::string_view wanted, size_t& work) {
   const void* at = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
-  const size_t found = at == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(at) - text.data());
+  const size_t found =
+      at == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(at) - text.data());
   work += std::min(found, text.size()) - from;
   return found;
 }
@@ -165,8 +166,8 @@ std::string_view without_space_around(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-/// How many of the ids make up the rendered text up to the end of the last message whose own ids were not used. (Templates
-/// like to trim what they print.) 0 where there is none, or where the text is not to be found.
+/// How many of the ids make up the rendered text up to the end of the last message whose own ids were not used.
+/// (Templates like to trim what they print.) 0 where there is none, or where the text is not to be found.
 uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string& rendered, const client::Chat& chat,
                            const std::vector<bool>& used, std::span<const uint32_t> ids) {
   for (size_t m = chat.messages.size(); m-- > 0;) {
@@ -178,7 +179,8 @@ uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string
     size_t at = 0, count = 0;
     while (count < ids.size() && at < found + text.size()) at += tokenizer.piece(ids[count++]).size();
     const auto there = ids.first(count).last(std::min(own.size(), count));
-    if (std::ranges::equal(there, own) && text_of(tokenizer, own) == chat.messages[m].content) continue;   // the same anew
+    if (std::ranges::equal(there, own) && text_of(tokenizer, own) == chat.messages[m].content)
+      continue;  // the same anew
     return static_cast<uint32_t>(count);
   }
   return 0;
@@ -186,8 +188,8 @@ uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string
 
 }  // namespace
 
-std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          const Mark& mark, std::span<const std::string> texts, size_t* searched) {
+std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked, const Mark& mark,
+                                          std::span<const std::string> texts, size_t* searched) {
   size_t ignored = 0;
   size_t& work = searched == nullptr ? ignored : *searched;
   std::vector<std::optional<size_t>> places(texts.size());

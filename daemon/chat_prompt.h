@@ -21,8 +21,8 @@ class PromptError : public std::runtime_error {
   client::ErrorCode code_;
 };
 
-/// A prompt's ids. Where a message's own ids could not be used, its text, which ends in front of token `retokenised_until`,
-/// may be in the cache under those ids.
+/// A prompt's ids. Where a message's own ids could not be used, its text, which ends in front of token
+/// `retokenised_until`, may be in the cache under those ids.
 struct Prompt {
   std::vector<uint32_t> tokens;
   uint32_t retokenised_until = 0;
@@ -45,8 +45,7 @@ struct Mark {
 /// The texts `texts[i]` as they stand in `rendered`, which is `marked` with each mark replaced by something: where a
 /// mark stands in `marked`, once and in order, and exactly texts[i] in `rendered` between the same surroundings, its
 /// offset. Linear in the lengths: `searched` grows by the bytes that were looked through for marks and surroundings.
-std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked,
-                                          const Mark& mark, std::span<const std::string> texts,
-                                          size_t* searched = nullptr);
+std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked, const Mark& mark,
+                                          std::span<const std::string> texts, size_t* searched = nullptr);
 
 }  // namespace ellm::daemon

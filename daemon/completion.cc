@@ -30,14 +30,10 @@ model::SamplingParams params_of(const client::Sampling& s) {
 
 FinishReason reason_of(serve::Finish finish) {
   switch (finish) {
-    case serve::Finish::stop:
-      return FinishReason::stop;
-    case serve::Finish::length:
-      return FinishReason::length;
-    case serve::Finish::cancelled:
-      return FinishReason::cancelled;
-    case serve::Finish::deadline:
-      return FinishReason::deadline;
+    case serve::Finish::stop: return FinishReason::stop;
+    case serve::Finish::length: return FinishReason::length;
+    case serve::Finish::cancelled: return FinishReason::cancelled;
+    case serve::Finish::deadline: return FinishReason::deadline;
   }
   return FinishReason::stop;
 }
@@ -63,20 +59,15 @@ Failure failure_of(const serve::Engine::Submitted& submitted, size_t tokens, con
   switch (submitted.refusal) {
     case serve::Refusal::queue_full:
       return {ErrorCode::busy, "too many requests are waiting; try again later", submitted.retry_after_ms};
-    case serve::Refusal::unknown_model:
-      return {ErrorCode::no_such_model, name + " has been unloaded"};
+    case serve::Refusal::unknown_model: return {ErrorCode::no_such_model, name + " has been unloaded"};
     case serve::Refusal::too_long:
       return {ErrorCode::too_large, what + " has " + std::to_string(tokens) + " tokens; " + name +
                                         " has a context of " + std::to_string(loaded.context) +
                                         (score ? "" : ", prompt and answer together")};
-    case serve::Refusal::empty:
-      return {ErrorCode::bad_request, what + " is empty"};
-    case serve::Refusal::stopping:
-      return {ErrorCode::shutting_down, "ellmd is shutting down"};
-    case serve::Refusal::bad_token:
-      return {ErrorCode::bad_request, what + " has ids outside of the vocabulary"};
-    case serve::Refusal::none:
-      break;
+    case serve::Refusal::empty: return {ErrorCode::bad_request, what + " is empty"};
+    case serve::Refusal::stopping: return {ErrorCode::shutting_down, "ellmd is shutting down"};
+    case serve::Refusal::bad_token: return {ErrorCode::bad_request, what + " has ids outside of the vocabulary"};
+    case serve::Refusal::none: break;
   }
   return {ErrorCode::internal, "refused"};
 }
@@ -91,7 +82,8 @@ std::optional<Failure> bad_token(const std::vector<uint32_t>& tokens, const Load
 }
 
 /// `warm` has no reply for less than the whole.
-client::Message warm_reply(uint32_t id, FinishReason reason, const serve::RequestStats& stats, const client::Usage& usage) {
+client::Message warm_reply(uint32_t id, FinishReason reason, const serve::RequestStats& stats,
+                           const client::Usage& usage) {
   if (reason == FinishReason::cancelled) return client::Error{id, ErrorCode::cancelled, "the request was cancelled", 0};
   if (stats.pin && *stats.pin != shm::PageStore::Pin::done) {
     const Failure failure = pin_failure(*stats.pin);
@@ -120,12 +112,8 @@ double ms_between(std::chrono::steady_clock::time_point from, std::chrono::stead
 
 Completion::Completion(Services& services, const Peer& peer, std::weak_ptr<Conversation> conversation,
                        CompletionRequest request)
-    : services_(services),
-      peer_(peer),
-      conversation_(std::move(conversation)),
-      request_(std::move(request)),
-      samples_(request_.samples, Sample{AnswerText(request_.sampling.stop)}),
-      unfinished_(request_.samples) {}
+    : services_(services), peer_(peer), conversation_(std::move(conversation)), request_(std::move(request)),
+      samples_(request_.samples, Sample{AnswerText(request_.sampling.stop)}), unfinished_(request_.samples) {}
 
 void Completion::start() {
   if (request_.deadline_ms != 0) {
@@ -376,8 +364,8 @@ void Completion::finish(const End& end) {
   if (request_.score && end.how == serve::Finish::cancelled)
     return fail({ErrorCode::cancelled, "the request was cancelled"});
   if (request_.score && end.how == serve::Finish::deadline)
-    return fail({ErrorCode::deadline,
-                 "the request's deadline of " + std::to_string(request_.deadline_ms) + " ms has passed"});
+    return fail(
+        {ErrorCode::deadline, "the request's deadline of " + std::to_string(request_.deadline_ms) + " ms has passed"});
   sample.ended = true;
   --unfinished_;
   if (!request_.score && !sample.text.stopped() && running_) {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "client/messages.h"
-#include "daemon/chat_prompt.h"
 #include "daemon/answer_text.h"
+#include "daemon/chat_prompt.h"
 #include "daemon/conversation.h"
 
 namespace ellm::daemon {
@@ -22,7 +22,7 @@ struct CompletionRequest {
   const char* kind = "";  // generate | chat | score
   client::Sampling sampling;
   bool score = false, continues_text = true;
-  bool warm = false, pin = false;  // the prompt is computed, and pinned; no token is told
+  bool warm = false, pin = false;           // the prompt is computed, and pinned; no token is told
   std::optional<uint64_t> name_space = {};  // absent: the peer's own
   uint32_t score_top = 0;
   serve::Priority priority = serve::Priority::interactive;

@@ -14,7 +14,9 @@ namespace ellm::daemon {
 
 bool is_memory_policy(const std::string& text) { return runtime::parse_memory_policy(text).has_value(); }
 bool is_kv_types(const std::string& text) { return shm::find_kv_types(text).has_value(); }
-bool is_disk_budget(const std::string& text) { return text == "auto" || text == "off" || parse_bytes(text).value_or(0) != 0; }
+bool is_disk_budget(const std::string& text) {
+  return text == "auto" || text == "off" || parse_bytes(text).value_or(0) != 0;
+}
 
 // ---- values ---------------------------------------------------------------------------------------------------------
 
@@ -182,7 +184,8 @@ struct Printer {
     out += std::string(name) + " = " + to_toml(member) + "\n";
   }
   /// A section whose keys are the user's.
-  void operator()(const char* key, const std::map<std::string, std::string>& members, const Rule&, std::string_view doc) {
+  void operator()(const char* key, const std::map<std::string, std::string>& members, const Rule&,
+                  std::string_view doc) {
     section = key;
     out += "\n[" + section + "]\n";
     print_doc(doc);

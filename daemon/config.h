@@ -33,7 +33,7 @@ struct Rule {
 
 bool is_memory_policy(const std::string& text);
 bool is_kv_types(const std::string& text);
-bool is_disk_budget(const std::string& text);   // auto | off | bytes
+bool is_disk_budget(const std::string& text);  // auto | off | bytes
 bool is_user_weight(const std::string& text);  // user_weights.h
 
 struct Config {
@@ -102,7 +102,8 @@ struct Config {
       "may.");
     v("drain_seconds", self.drain_seconds, Rule{0, 86400},
       "How long SIGTERM waits for running requests before it cancels them.");
-    v("kv.type", self.kv.type, Rule{.accepts = is_kv_types, .expected = "f16, int8, int4 or f32, or two of them as K:V"},
+    v("kv.type", self.kv.type,
+      Rule{.accepts = is_kv_types, .expected = "f16, int8, int4 or f32, or two of them as K:V"},
       "How keys and values are stored: f16, int8, int4, or two of them as K:V (`ellm eval kv MODEL` shows what each costs;\n"
       "f32: to measure).");
     v("kv.memory", self.kv.memory, Rule{},
@@ -120,8 +121,7 @@ struct Config {
     v("metrics.socket", self.metrics.socket, Rule{},
       "Where Prometheus' metrics are served, by HTTP on a Unix socket. Empty: nowhere, unless systemd passes in a socket\n"
       "named metrics (ellmd-metrics.socket), which may be a TCP one.");
-    v("cache.disk", self.cache.disk,
-      Rule{.accepts = is_disk_budget, .expected = "auto, off or a size such as \"20G\""},
+    v("cache.disk", self.cache.disk, Rule{.accepts = is_disk_budget, .expected = "auto, off or a size such as \"20G\""},
       "Disk space for cached prefixes, under the state directory: they are there again after a stop or a reboot. A size,\n"
       "off, or auto: a tenth of the free space, 64G at most; off where kv.keep is. The files hold prompts and answers,\n"
       "readable by the daemon's user alone.");

@@ -44,20 +44,13 @@ constexpr size_t kMostBytes = 1 << 20;
 
 const char* name_of(toml::node_type type) {
   switch (type) {
-    case toml::node_type::table:
-      return "a table";
-    case toml::node_type::array:
-      return "an array";
-    case toml::node_type::string:
-      return "a string";
-    case toml::node_type::integer:
-      return "an integer";
-    case toml::node_type::floating_point:
-      return "a float";
-    case toml::node_type::boolean:
-      return "a boolean";
-    default:
-      return "a date or time";
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a float";
+    case toml::node_type::boolean: return "a boolean";
+    default: return "a date or time";
   }
 }
 
@@ -86,7 +79,8 @@ struct Reader {
     member.clear();
     for (const auto& element : *node.as_array()) set(element, key, member.emplace_back(), rule);
   }
-  void set(const toml::node& node, const std::string& key, std::map<std::string, std::string>& members, const Rule& rule) const {
+  void set(const toml::node& node, const std::string& key, std::map<std::string, std::string>& members,
+           const Rule& rule) const {
     if (!node.is_table()) fail_type(node, key, ("a section: [" + key + "]").c_str());
     for (const auto& [name, value] : *node.as_table()) {
       set(value, key + "." + std::string(name.str()), members[std::string(name.str())], rule);

@@ -299,9 +299,10 @@ void Conversation::on(client::Hello&& hello) {
   greeted_ = true;
   const auto& features = hello.features;
   knows_denied_ = std::find(features.begin(), features.end(), client::kFeatureDenied) != features.end();
-  send(client::Hello{client::kProtocolVersion,
-                     "ellmd " ELLM_VERSION,
-                     {client::kFeatureManage, client::kFeatureCache, client::kFeatureSamples, client::kFeatureDeadline}});
+  send(client::Hello{
+      client::kProtocolVersion,
+      "ellmd " ELLM_VERSION,
+      {client::kFeatureManage, client::kFeatureCache, client::kFeatureSamples, client::kFeatureDeadline}});
 }
 
 void Conversation::on(client::Generate&& request) { complete(std::move(request), "generate"); }
@@ -479,7 +480,8 @@ bool Conversation::find_namespace(uint32_t id, const std::string& name, std::opt
   const auto* named = namespaces.find(name);
   if (named == nullptr) {
     const bool printable = name.size() <= 64 && client::is_utf8(name);
-    error(id, ErrorCode::bad_request, "there is no namespace '" + (printable ? name : "…") + "' (see [namespaces] of ellmd.toml)");
+    error(id, ErrorCode::bad_request,
+          "there is no namespace '" + (printable ? name : "…") + "' (see [namespaces] of ellmd.toml)");
     return false;
   }
   if (!namespaces.may_use(peer_, *named)) {
@@ -530,7 +532,8 @@ void Conversation::on(client::Cache&& request) {
     return error(id, ErrorCode::bad_request, "cache: " + fault);
   const auto scope = scope_of(request);
   if (!scope) return;
-  if (request.action == client::CacheAction::warm) return warm(std::move(request), std::move(*charges), scope->name_space);
+  if (request.action == client::CacheAction::warm)
+    return warm(std::move(request), std::move(*charges), scope->name_space);
   const auto job = std::make_shared<SimpleJob>(weak_from_this(), id);
   add(id, job);
   const auto query = std::make_shared<CacheQuery>(std::move(request), *scope);
@@ -543,16 +546,17 @@ void Conversation::on(client::Cache&& request) {
             if (why != nullptr) return client::Error{id, ErrorCode::busy, why, kBusyRetryMs};
             return query->reply(self->services_.namespaces);
           });
-          self->services_.loop.post([self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
+          self->services_.loop.post(
+              [self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
         },
         PreparePool::Weight::light);
   };
-  services_.engine.visit_caches(
-      {query->request().model,
-       [query](const std::string& name, const serve::Servable& servable, serve::PrefixCache& cache) {
-         query->run(name, servable, cache);
-       },
-       [self = shared_from_this(), prepare](const char* why) { self->services_.loop.post([prepare, why] { prepare(why); }); }});
+  services_.engine.visit_caches({query->request().model,
+                                 [query](const std::string& name, const serve::Servable& servable,
+                                         serve::PrefixCache& cache) { query->run(name, servable, cache); },
+                                 [self = shared_from_this(), prepare](const char* why) {
+                                   self->services_.loop.post([prepare, why] { prepare(why); });
+                                 }});
 }
 
 /// A completion of which nobody sees the one token that it draws.

@@ -31,8 +31,8 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   Conversation(Services& services, const Peer& peer, std::shared_ptr<Holdings> holdings,
                std::function<void(std::string)> send);
 
-  /// A frame that arrived; `bytes` pays for it as long as its message is anywhere. False: the connection is to be closed.
-  /// `handed`: the open files that came with it; closed where the message does not announce them.
+  /// A frame that arrived; `bytes` pays for it as long as its message is anywhere. False: the connection is to be
+  /// closed. `handed`: the open files that came with it; closed where the message does not announce them.
   bool receive(Decoded decoded, Charge bytes, HandedOver handed = {});
   /// A frame that cannot be read at all.
   void refuse(client::ErrorCode code, const std::string& why);

@@ -17,8 +17,9 @@ constexpr uint64_t kMostAuto = uint64_t{64} << 30;
 /// What is free where a directory is or will be.
 uint64_t free_bytes(std::filesystem::path directory) {
   std::error_code ignored;
-  while (!std::filesystem::exists(directory, ignored) && directory.has_relative_path()) directory = directory.parent_path();
-  struct statvfs status {};
+  while (!std::filesystem::exists(directory, ignored) && directory.has_relative_path())
+    directory = directory.parent_path();
+  struct statvfs status{};
   return ::statvfs(directory.c_str(), &status) == 0 ? uint64_t{status.f_bavail} * status.f_frsize : 0;
 }
 
@@ -41,7 +42,8 @@ std::shared_ptr<serve::DiskTier> open_disk_tier(const Config& config, std::funct
   if (wanted == "off" || (automatic && config.kv.keep == "off")) return nullptr;
   const std::string state = client::state_directory();
   if (state.empty()) {
-    if (!automatic) warn("prefixes are not kept on disk: there is no state directory ($STATE_DIRECTORY, $XDG_STATE_HOME)");
+    if (!automatic)
+      warn("prefixes are not kept on disk: there is no state directory ($STATE_DIRECTORY, $XDG_STATE_HOME)");
     return nullptr;
   }
   serve::DiskOptions options;

@@ -9,7 +9,8 @@
 
 namespace ellm::daemon {
 
-/// Null: off, or not to be had, as `warn` has been told then. `warn` is called by any thread, as long as there is a tier.
+/// Null: off, or not to be had, as `warn` has been told then. `warn` is called by any thread, as long as there is a
+/// tier.
 std::shared_ptr<serve::DiskTier> open_disk_tier(const Config& config, std::function<void(const std::string&)> warn);
 
 }  // namespace ellm::daemon

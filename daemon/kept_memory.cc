@@ -24,9 +24,7 @@ KeptMemory::KeptMemory(bool wanted, std::string prefix, std::map<std::string, in
     : place_(!wanted            ? Place::nowhere
              : run_by_systemd() ? Place::fd_store
                                 : Place::shared_memory),
-      prefix_(std::move(prefix)),
-      state_directory_(client::state_directory()),
-      stored_(std::move(stored)) {
+      prefix_(std::move(prefix)), state_directory_(client::state_directory()), stored_(std::move(stored)) {
   if (place_ == Place::fd_store) return;
   for (const auto& [name, fd] : std::exchange(stored_, {})) let_go(name, fd);
 }
@@ -42,11 +40,11 @@ std::string KeptMemory::name(const std::string& model) const {
 
 uint64_t KeptMemory::held_bytes(const std::string& model) const {
   const std::string object = name(model);
-  struct stat status {};
+  struct stat status{};
   const auto found = stored_.find(object);
-  const bool there = found != stored_.end() ? ::fstat(found->second, &status) == 0
-                                            : place_ == Place::shared_memory &&
-                                                  ::stat(("/dev/shm/" + object).c_str(), &status) == 0;
+  const bool there = found != stored_.end()
+                         ? ::fstat(found->second, &status) == 0
+                         : place_ == Place::shared_memory && ::stat(("/dev/shm/" + object).c_str(), &status) == 0;
   return there ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
 }
 

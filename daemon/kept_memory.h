@@ -1,6 +1,6 @@
-// Memory of models that outlives the daemon, one object for each model's name: under systemd in its file-descriptor store,
-// else in /dev/shm. What is in it, and whether it may be used again, is the owner's affair (kv_keep.h, weight_keep.h).
-// Used while a model is loaded or unloaded, by one thread at a time.
+// Memory of models that outlives the daemon, one object for each model's name: under systemd in its file-descriptor
+// store, else in /dev/shm. What is in it, and whether it may be used again, is the owner's affair (kv_keep.h,
+// weight_keep.h). Used while a model is loaded or unloaded, by one thread at a time.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,8 +12,8 @@ class KeptMemory {
  public:
   enum class Place : uint8_t { nowhere, shared_memory, fd_store };
 
-  /// Objects' names begin with `prefix`. `stored`: the descriptors that systemd kept, by name; they belong to this object
-  /// now, and are let go where they are not wanted.
+  /// Objects' names begin with `prefix`. `stored`: the descriptors that systemd kept, by name; they belong to this
+  /// object now, and are let go where they are not wanted.
   KeptMemory(bool wanted, std::string prefix, std::map<std::string, int> stored);
   ~KeptMemory();
   KeptMemory(const KeptMemory&) = delete;

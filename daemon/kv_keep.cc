@@ -23,10 +23,10 @@ using Place = KeptMemory::Place;
 constexpr int kLockAttempts = 50;
 constexpr unsigned kLockPauseMs = 100;
 
-/// Why a segment in /dev/shm cannot be had; empty: it can. A process that was killed lets go when the kernel has taken its
-/// memory down, which may take a moment.
+/// Why a segment in /dev/shm cannot be had; empty: it can. A process that was killed lets go when the kernel has taken
+/// its memory down, which may take a moment.
 std::string obstacle(const std::string& name, uint64_t bytes, uint64_t held) {
-  struct statvfs status {};
+  struct statvfs status{};
   if (::statvfs("/dev/shm", &status) != 0) return std::string("/dev/shm: ") + std::strerror(errno);
   const uint64_t room = uint64_t{status.f_bavail} * status.f_frsize + held;
   if (room < bytes) return "/dev/shm has room for " + human_bytes(room) + ", it may take " + human_bytes(bytes);
@@ -49,8 +49,9 @@ KvKeep::KvKeep(const Config& config, std::map<std::string, int> stored)
 void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std::vector<std::string>& files,
                      uint64_t bytes, std::vector<std::string>& warnings) {
   if (memory_.place() == Place::nowhere && !setup.disk) return;
-  setup.fingerprint += " files " + model::file_digest(files, memory_.state_directory()) + " K:V " + shm::name_of(setup.type.k) + ":" +
-                       shm::name_of(setup.type.v) + " numerics " + std::to_string(model::kNumericsVersion);
+  setup.fingerprint += " files " + model::file_digest(files, memory_.state_directory()) + " K:V " +
+                       shm::name_of(setup.type.k) + ":" + shm::name_of(setup.type.v) + " numerics " +
+                       std::to_string(model::kNumericsVersion);
   if (memory_.place() == Place::nowhere) return;
   if (memory_.place() == Place::shared_memory) {
     const std::string name = memory_.name(model);

@@ -16,9 +16,9 @@ struct MemoryNeeds {
 };
 
 struct KvPlan {
-  uint64_t tokens = 0;   // that the pages hold
+  uint64_t tokens = 0;                         // that the pages hold
   uint64_t least_tokens = 0, most_tokens = 0;  // of pages that an earlier process left, to be used as they are
-  uint32_t context = 0;  // of one request
+  uint32_t context = 0;                        // of one request
 };
 
 /// Throws model::LoadError with the sum where weights, work memory and the least useful KV exceed what is available.

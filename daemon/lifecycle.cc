@@ -10,7 +10,7 @@
 namespace ellm::daemon {
 namespace {
 
-constexpr uint32_t kDiskSeconds = 6;  // that writing prefixes to disk may take, and a moment (serve/engine.cc)
+constexpr uint32_t kDiskSeconds = 6;      // that writing prefixes to disk may take, and a moment (serve/engine.cc)
 constexpr uint32_t kFlushMs = 3000;       // for cancelled requests to answer and clients to read
 constexpr uint32_t kStatsMs = 100;        // between two states of the stats page
 constexpr double kStuckStepMs = 300'000;  // a step that takes this long never ends

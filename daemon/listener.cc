@@ -77,9 +77,7 @@ pid_t listening_pid(const sockaddr_un& address) {
 }  // namespace
 
 Listener::Listener(Listener&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      lock_fd_(std::exchange(other.lock_fd_, -1)),
-      path_(std::move(other.path_)),
+    : fd_(std::exchange(other.fd_, -1)), lock_fd_(std::exchange(other.lock_fd_, -1)), path_(std::move(other.path_)),
       made_(std::exchange(other.made_, false)) {}
 
 Listener::~Listener() {
@@ -192,7 +190,8 @@ Peer peer_of(int fd, int64_t admin_gid) {
   peer.admin = peer.uid == 0 || peer.uid == ::geteuid();
   peer.groups = more_groups_of(fd);
   peer.groups.push_back(credentials.gid);
-  if (admin_gid >= 0 && std::ranges::find(peer.groups, static_cast<gid_t>(admin_gid)) != peer.groups.end()) peer.admin = true;
+  if (admin_gid >= 0 && std::ranges::find(peer.groups, static_cast<gid_t>(admin_gid)) != peer.groups.end())
+    peer.admin = true;
   return peer;
 }
 

@@ -20,7 +20,8 @@ class Listener {
  public:
   /// The socket that systemd passed in, else `path`. Throws ListenError.
   static Listener open(const std::string& path, const std::vector<int>& passed);
-  /// The socket for metrics that systemd passed in, TCP too; else `path`; absent where both are empty. Throws ListenError.
+  /// The socket for metrics that systemd passed in, TCP too; else `path`; absent where both are empty. Throws
+  /// ListenError.
   static std::optional<Listener> open_metrics(const std::string& path, const std::vector<int>& passed);
   Listener(Listener&& other) noexcept;
   Listener& operator=(Listener&&) = delete;

@@ -78,8 +78,18 @@ int serve(const Options& options) {
   Metrics metrics;
   StatsPage stats_page(stats_page_path(listener.path()));
   if (!stats_page.fault().empty()) log(Priority::warning, "no stats page: " + stats_page.fault());
-  Services services{config,  loop,       engine,       pool,         registry, accounts, namespaces,
-                    metrics, stats_page, kernels.name, runtime::detect_cpu().model, threads};
+  Services services{config,
+                    loop,
+                    engine,
+                    pool,
+                    registry,
+                    accounts,
+                    namespaces,
+                    metrics,
+                    stats_page,
+                    kernels.name,
+                    runtime::detect_cpu().model,
+                    threads};
   for (const std::string& model : config.models) {
     notify_patience(kLoadSeconds);
     notify_status("loading " + model);

@@ -134,10 +134,8 @@ void add_models(Snapshot& out, const Services& services) {
 
 struct Metrics::Impl {
   mutable prometheus::Registry registry;
-  prometheus::Family<prometheus::Counter>& requests = prometheus::BuildCounter()
-                                                          .Name("ellm_requests_total")
-                                                          .Help("Requests that ended, by how.")
-                                                          .Register(registry);
+  prometheus::Family<prometheus::Counter>& requests =
+      prometheus::BuildCounter().Name("ellm_requests_total").Help("Requests that ended, by how.").Register(registry);
   prometheus::Family<prometheus::Counter>& errors =
       prometheus::BuildCounter().Name("ellm_errors_total").Help("Errors sent to clients, by code.").Register(registry);
   prometheus::Family<prometheus::Counter>& recomputed =

@@ -1,5 +1,5 @@
-// What Prometheus is told: requests are counted as they end, the rest is asked of engine and models at the scrape. Labels
-// are names of loaded models and words of the protocol, never users or texts. I/O thread.
+// What Prometheus is told: requests are counted as they end, the rest is asked of engine and models at the scrape.
+// Labels are names of loaded models and words of the protocol, never users or texts. I/O thread.
 #pragma once
 #include <memory>
 #include <string>

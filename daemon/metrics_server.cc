@@ -45,8 +45,7 @@ int family_of(int fd) {
 struct MetricsServer::Impl : std::enable_shared_from_this<Impl> {
   Impl(Loop& loop, int fd, std::function<std::string()> t)
       : acceptor(loop.context(), stream_protocol(family_of(fd), 0), ::fcntl(fd, F_DUPFD_CLOEXEC, 0)),
-        pause(loop.context()),
-        text(std::move(t)) {}
+        pause(loop.context()), text(std::move(t)) {}
 
   Acceptor acceptor;
   asio::steady_timer pause;

@@ -12,7 +12,7 @@ class MetricsServer {
  public:
   /// `fd`: a listening socket, which is duplicated. `text`: what a scrape gets.
   MetricsServer(Loop& loop, int fd, std::function<std::string()> text);
-  ~MetricsServer();   // ends the connections
+  ~MetricsServer();  // ends the connections
 
  private:
   struct Impl;

@@ -24,8 +24,8 @@ std::string descriptor_fault(int fd, uint64_t bytes);
 std::string store_model(const std::string& directory, const std::string& name, std::span<const format::OpenFile> files,
                         bool replace, const std::function<bool()>& cancelled);
 
-/// Removes what an interrupted `ellm pull` of this name has left in the directory. False: there is nothing, or a pull works
-/// in it. Throws StoreError.
+/// Removes what an interrupted `ellm pull` of this name has left in the directory. False: there is nothing, or a pull
+/// works in it. Throws StoreError.
 bool remove_pull_folder(const std::string& directory, const std::string& name);
 
 /// Removes a model by its first part, and then the others. Throws StoreError.

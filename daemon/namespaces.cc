@@ -15,7 +15,8 @@ constexpr size_t kLongestName = 64;
 
 bool is_name(const std::string& name) {
   const auto is_allowed = [](unsigned char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
   };
   return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, is_allowed) &&
          !std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
@@ -27,7 +28,8 @@ Namespaces::Namespaces(const Config& config) {
   for (const auto& [name, who] : config.namespaces) {
     const std::string key = "namespaces." + name;
     if (!is_name(name)) {
-      throw ConfigError(key + ": a namespace's name has at most 64 letters, digits, '-', '_' and '.', and not digits alone");
+      throw ConfigError(key +
+                        ": a namespace's name has at most 64 letters, digits, '-', '_' and '.', and not digits alone");
     }
     Named named{name, "", shm::namespace_of_name(name), std::nullopt};
     if (who.starts_with(kGroup)) {

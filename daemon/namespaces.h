@@ -15,9 +15,9 @@ struct Peer;
 class Namespaces {
  public:
   struct Named {
-    std::string name, group;         // group empty: everybody
-    uint64_t id = 0;                 // the same at every start
-    std::optional<uint32_t> gid;     // of `group`
+    std::string name, group;      // group empty: everybody
+    uint64_t id = 0;              // the same at every start
+    std::optional<uint32_t> gid;  // of `group`
   };
 
   /// Throws ConfigError: no such group, a bad name.

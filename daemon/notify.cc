@@ -30,7 +30,8 @@ PassedDescriptors passed_descriptors() {
     const int fd = SD_LISTEN_FDS_START + i;
     const std::string name = names[i];
     const bool ours = name.starts_with(shm::kSegmentPrefix) || name.starts_with(shm::kWeightsPrefix);
-    if (!ours || !passed.stored.emplace(name, fd).second) (name == "metrics" ? passed.metrics : passed.sockets).push_back(fd);
+    if (!ours || !passed.stored.emplace(name, fd).second)
+      (name == "metrics" ? passed.metrics : passed.sockets).push_back(fd);
     std::free(names[i]);
   }
   std::free(names);

@@ -34,14 +34,10 @@ Options read_options(int argc, char** argv) {
       "\nThe configuration is read once; restart the daemon to change it. SIGTERM lets running requests end.");
   app.set_version_flag("--version", "ellmd " ELLM_VERSION);
   Options options;
-  Option settings[] = {{"--model", "models", "PATH|NAME", {}},
-                       {"--socket", "socket", "PATH", {}},
-                       {"--threads", "threads", "N", {}},
-                       {"--kernels", "kernels", "LEVEL", {}},
-                       {"--kv-type", "kv.type", "TYPE", {}},
-                       {"--kv-keep", "kv.keep", "WHETHER", {}},
-                       {"--cache-disk", "cache.disk", "SIZE", {}},
-                       {"--memory-keep", "memory.keep", "WHETHER", {}}};
+  Option settings[] = {{"--model", "models", "PATH|NAME", {}},     {"--socket", "socket", "PATH", {}},
+                       {"--threads", "threads", "N", {}},          {"--kernels", "kernels", "LEVEL", {}},
+                       {"--kv-type", "kv.type", "TYPE", {}},       {"--kv-keep", "kv.keep", "WHETHER", {}},
+                       {"--cache-disk", "cache.disk", "SIZE", {}}, {"--memory-keep", "memory.keep", "WHETHER", {}}};
   app.add_option("--config", options.config_file, "configuration file")->type_name("FILE");
   for (Option& setting : settings) {
     Config::visit(options.config, [&](const char* key, auto&, const Rule& rule, const char* doc) {

@@ -10,7 +10,7 @@ namespace ellm::daemon {
 class PreparePool {
  public:
   explicit PreparePool(unsigned threads);  // two at least: one remains for the light
-  ~PreparePool();  // finishes what runs, drops what waits
+  ~PreparePool();                          // finishes what runs, drops what waits
   PreparePool(const PreparePool&) = delete;
 
   /// `heavy`: may take seconds or minutes. One thread at most runs such jobs, so that the others' do not wait for them.

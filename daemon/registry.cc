@@ -11,8 +11,8 @@
 
 #include "client/places.h"
 #include "client/utf8.h"
-#include "daemon/format/inspect.h"
 #include "daemon/disk_keep.h"
+#include "daemon/format/inspect.h"
 #include "daemon/kv_keep.h"
 #include "daemon/kv_plan.h"
 #include "daemon/log.h"
@@ -37,8 +37,8 @@ constexpr size_t kMostDiskWarnings = 4;  // that `status` shows
 uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
   const uint64_t logits = uint64_t{limits.max_running + limits.score_rows} * config.vocabulary;
   const uint64_t feed_forward = config.experts == 0 ? config.feed_forward : 0;
-  const uint64_t row = 7ull * config.embedding + 3ull * feed_forward +
-                       (2ull * config.heads + 2ull * config.kv_heads) * config.head_dim;
+  const uint64_t row =
+      7ull * config.embedding + 3ull * feed_forward + (2ull * config.heads + 2ull * config.kv_heads) * config.head_dim;
   const uint64_t experts = config.experts == 0 ? 0 : model::ExpertsPass::bytes(config, limits.step_tokens);
   return 4 * (logits + row * limits.step_tokens) + experts;
 }
@@ -63,7 +63,8 @@ void describe_config(ModelInfo& info, const model::ModelConfig& config) {
 /// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
 struct Registry::Loader {
   Loader(const Config& c, uint32_t t, serve::Engine& e, std::map<std::string, int> stored)
-      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)), keep(c, std::move(stored)) {
+      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)),
+        keep(c, std::move(stored)) {
     disk = open_disk_tier(c, [said = disk_warnings](const std::string& line) {
       log(Priority::warning, line);
       std::lock_guard lock(said->mutex);
@@ -82,8 +83,8 @@ struct Registry::Loader {
     std::mutex mutex;
     std::vector<std::string> lines;
   };
-  const std::shared_ptr<DiskWarnings> disk_warnings = std::make_shared<DiskWarnings>();   // the tier outlives this
-  std::shared_ptr<serve::DiskTier> disk;   // null: there is none
+  const std::shared_ptr<DiskWarnings> disk_warnings = std::make_shared<DiskWarnings>();  // the tier outlives this
+  std::shared_ptr<serve::DiskTier> disk;                                                 // null: there is none
 
   std::shared_ptr<const LoadedModel> load(const ModelFile& file, const ModelSource* source = nullptr);
   std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
@@ -119,7 +120,7 @@ std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file,
   }
   const auto make_plan = [&] {
     needs.available_bytes = available_bytes();
-    if (kept_over_restarts)   // what an earlier run holds is this one's
+    if (kept_over_restarts)  // what an earlier run holds is this one's
       needs.available_bytes += keep.held_bytes(file.name) + weight_keep.held_bytes(file.name);
     return plan_kv(file.name, config, needs);
   };
@@ -255,11 +256,7 @@ std::vector<ModelInfo> Registry::Loader::describe(const std::vector<ModelFile>& 
 
 Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop,
                    std::map<std::string, int> stored)
-    : config_(config),
-      engine_(engine),
-      pool_(pool),
-      loop_(loop),
-      directories_(model_directories(config.models_dir)),
+    : config_(config), engine_(engine), pool_(pool), loop_(loop), directories_(model_directories(config.models_dir)),
       loader_(std::make_shared<Loader>(config, threads, engine, std::move(stored))) {}
 
 Registry::~Registry() = default;
@@ -355,8 +352,8 @@ void Registry::load_file(const ModelFile& file, OnResolved done) {
   if (!loading_) load_next();
 }
 
-/// Weights that an earlier process left where others could have written to them are read once before they serve; requests
-/// wait for that. Bad ones are loaded anew.
+/// Weights that an earlier process left where others could have written to them are read once before they serve;
+/// requests wait for that. Bad ones are loaded anew.
 void Registry::check_weights(const std::string& name) {
   Entry& entry = entries_.at(name);
   if (entry.model->model->weight_state().vouched) return;
@@ -502,7 +499,7 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
       bool removed = !path.empty();
       if (removed) {
         remove_model_files(path);
-        loader->keep.forget(name);          // of a daemon before this one
+        loader->keep.forget(name);  // of a daemon before this one
         loader->weight_keep.forget(name);
       }
       for (const std::string& directory : directories) removed |= remove_pull_folder(directory, name);

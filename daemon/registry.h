@@ -92,7 +92,7 @@ class Registry {
     std::shared_ptr<const LoadedModel> model;
     std::vector<OnResolved> waiters;
     std::shared_ptr<ModelSource> source = nullptr;  // until it is loaded
-    bool checking = false;  // loaded, but whoever asks for it waits
+    bool checking = false;                          // loaded, but whoever asks for it waits
   };
   struct Loader;  // what loading needs; used in the pool
 

@@ -42,14 +42,9 @@ class SocketSession : public Session, public std::enable_shared_from_this<Socket
  public:
   SocketSession(Services& services, stream_protocol::socket socket, const Peer& peer,
                 std::shared_ptr<Holdings> holdings, Charge connection, std::function<void(Session*)> ended)
-      : services_(services),
-        socket_(std::move(socket)),
-        flush_timer_(services.loop.context()),
-        stall_timer_(services.loop.context()),
-        peer_(peer),
-        holdings_(std::move(holdings)),
-        connection_(std::move(connection)),
-        ended_(std::move(ended)) {
+      : services_(services), socket_(std::move(socket)), flush_timer_(services.loop.context()),
+        stall_timer_(services.loop.context()), peer_(peer), holdings_(std::move(holdings)),
+        connection_(std::move(connection)), ended_(std::move(ended)) {
     socket_.non_blocking(true);
   }
 

@@ -10,7 +10,8 @@ struct Services;
 
 class StatsPage {
  public:
-  /// Makes the file in place of an older one. Where that fails, path() is empty and fault() says why: nothing depends on it.
+  /// Makes the file in place of an older one. Where that fails, path() is empty and fault() says why: nothing depends
+  /// on it.
   explicit StatsPage(const std::string& path);
   ~StatsPage();
   StatsPage(const StatsPage&) = delete;

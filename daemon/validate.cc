@@ -80,8 +80,7 @@ std::optional<std::string> fault_of(const client::Sampling& s, uint32_t vocabula
                [&] { return outside("presence_penalty", s.presence_penalty, -100, 100); },
                [&] { return outside("frequency_penalty", s.frequency_penalty, -100, 100); },
                [&] { return too_many("logprobs", s.logprobs, kMostLogprobs); }, [&] { return size_fault(s); },
-               [&] { return stop_fault(s.stop); },
-               [&] { return bias_fault(s.logit_bias, vocabulary); });
+               [&] { return stop_fault(s.stop); }, [&] { return bias_fault(s.logit_bias, vocabulary); });
 }
 
 std::optional<std::string> utf8_fault(const std::string& field, const std::string& text) {

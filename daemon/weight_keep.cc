@@ -30,8 +30,7 @@ void wait_for_the_dead(const std::string& path) {
 
 WeightKeep::WeightKeep(const Config& config, std::map<std::string, int> stored)
     : memory_(config.memory.keep != "off", shm::kWeightsPrefix, std::move(stored)),
-      in_small_pages_(config.memory.keep == "always"),
-      policy_(config.memory.policy) {}
+      in_small_pages_(config.memory.keep == "always"), policy_(config.memory.policy) {}
 
 model::WeightPlace WeightKeep::place(const std::string& model, const std::string& digest) {
   model::WeightPlace place;
@@ -48,7 +47,8 @@ model::WeightPlace WeightKeep::place(const std::string& model, const std::string
   return place;
 }
 
-std::string WeightKeep::loaded(const std::string& model, const model::WeightState& state, std::vector<std::string>& warnings) {
+std::string WeightKeep::loaded(const std::string& model, const model::WeightState& state,
+                               std::vector<std::string>& warnings) {
   if (memory_.place() == Place::fd_store && !state.taken_over) {
     if (!state.refused.empty()) memory_.forget(model);
     if (state.kept) store_descriptor(memory_.name(model), state.fd);
@@ -56,7 +56,8 @@ std::string WeightKeep::loaded(const std::string& model, const model::WeightStat
   if (!state.problem.empty())
     warnings.push_back("model '" + model + "': a restart will load its weights anew: " + state.problem);
   if (state.taken_over) return "model '" + model + "': its weights are still there";
-  if (!state.refused.empty()) return "model '" + model + "': the weights of an earlier run are dropped: " + state.refused;
+  if (!state.refused.empty())
+    return "model '" + model + "': the weights of an earlier run are dropped: " + state.refused;
   return "";
 }
 

@@ -1,5 +1,5 @@
-// The repacked weights of models as memory that outlives the daemon; a fingerprint says of which bytes. Used while a model
-// is loaded or unloaded, by one thread at a time.
+// The repacked weights of models as memory that outlives the daemon; a fingerprint says of which bytes. Used while a
+// model is loaded or unloaded, by one thread at a time.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ class WeightKeep {
   model::WeightPlace place(const std::string& model, const std::string& digest);
   /// It is loaded: has systemd keep what is new. Returns what is worth a line in the log, or nothing.
   std::string loaded(const std::string& model, const model::WeightState& state, std::vector<std::string>& warnings);
-  /// Frees what nobody has asked for since the daemon began, but for this model's: memory is short. Returns whether there was
-  /// any. (In systemd's store; an object in /dev/shm may be another daemon's of this user.)
+  /// Frees what nobody has asked for since the daemon began, but for this model's: memory is short. Returns whether
+  /// there was any. (In systemd's store; an object in /dev/shm may be another daemon's of this user.)
   bool forget_unclaimed(const std::string& but_of) { return memory_.forget_unclaimed(but_of); }
   /// It was unloaded, or removed: the memory goes.
   void forget(const std::string& model);

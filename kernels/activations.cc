@@ -8,7 +8,8 @@ namespace {
 
 // Where each array begins; every one at a multiple of 64 bytes.
 struct Layout {
-  size_t q, scale, scaled_sum, scaled_halves, half_sums, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32, end;
+  size_t q, scale, scaled_sum, scaled_halves, half_sums, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32,
+      end;
 };
 
 Layout layout(uint32_t rows, uint32_t cols) {
@@ -53,7 +54,8 @@ Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
   return a;
 }
 
-void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block, float* x) noexcept {
+void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block,
+                     float* x) noexcept {
   const TokenTile tile = tile_of(row, packed.rows);
   for (uint32_t b = first_block; b < last_block; ++b) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);

@@ -33,12 +33,12 @@ constexpr TokenTile tile_of(uint32_t row, uint32_t n) {
 
 /// Packed activations. `f32` is filled for float weights, all others for quantised ones.
 struct Activations {
-  uint32_t rows = 0, cols = 0;        // tokens, values per token
-  int8_t* q = nullptr;                // -127…127
-  float* scale = nullptr;             // about max|x| / 127 of the block (fitted, HACKING.md), 0 for a block of zeros
-  float* scaled_sum = nullptr;        // scale * (sum of the block's q)
-  float* scaled_halves = nullptr;     // the same of columns 0 … 15 and 16 … 31 (Q2_K's minima)
-  int16_t* half_sums = nullptr;       // sums of q of columns 0 … 15 and 16 … 31 (Q3_K's offset)
+  uint32_t rows = 0, cols = 0;     // tokens, values per token
+  int8_t* q = nullptr;             // -127…127
+  float* scale = nullptr;          // about max|x| / 127 of the block (fitted, HACKING.md), 0 for a block of zeros
+  float* scaled_sum = nullptr;     // scale * (sum of the block's q)
+  float* scaled_halves = nullptr;  // the same of columns 0 … 15 and 16 … 31 (Q2_K's minima)
+  int16_t* half_sums = nullptr;    // sums of q of columns 0 … 15 and 16 … 31 (Q3_K's offset)
   // What a weight's offset adds to the integer dot product: minus the sum of the block's q, times the offset.
   int32_t* minus_sum8 = nullptr;      // Q4_0
   int32_t* minus_sum16 = nullptr;     // Q5_0, MXFP4
@@ -55,6 +55,7 @@ struct Activations {
 };
 
 /// x -= scale * q over columns [32 * first_block, 32 * last_block) of row `row`: what packing left of the row at `x`.
-void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block, float* x) noexcept;
+void subtract_packed(const Activations& packed, uint32_t row, uint32_t first_block, uint32_t last_block,
+                     float* x) noexcept;
 
 }  // namespace ellm::kernels

@@ -4,7 +4,8 @@
 
 namespace ellm::kernels {
 
-/// The scale that brings a block's q nearest to its values: sum(x q) / sum(q q); `largest` / 127 where that is not finite.
+/// The scale that brings a block's q nearest to its values: sum(x q) / sum(q q); `largest` / 127 where that is not
+/// finite.
 static inline __attribute__((always_inline, unused)) float fitted_scale(float xq, float qq, float largest) {
   const float scale = xq / qq;
   return __builtin_fabsf(scale) <= 3.402823466e38f ? scale : largest / 127;

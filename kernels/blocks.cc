@@ -42,7 +42,7 @@ void quantize_q8_0(const float* x, std::byte* dst) {
   const float d = a / 127, inverse = d != 0 ? 1 / d : 0;
   store(dst, f32_to_f16(d));
   for (int i = 0; i < 32; ++i) {
-    const float q = roundf(x[i] * inverse);   // half away from zero
+    const float q = roundf(x[i] * inverse);  // half away from zero
     dst[2 + i] = static_cast<std::byte>(static_cast<int8_t>(q >= -128 && q <= 127 ? q : 0));
   }
 }
@@ -116,7 +116,7 @@ BlockShape block_shape(WeightType type) noexcept {
 
 float f16_to_f32(uint16_t h) noexcept {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, magnitude = h & 0x7fff;
-  if (magnitude >= 0x7c00) {   // infinity; NaN becomes quiet
+  if (magnitude >= 0x7c00) {  // infinity; NaN becomes quiet
     return float_of(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 | (magnitude > 0x7c00 ? 0x400000u : 0));
   }
   if (magnitude < 0x400) return float_of(sign | bits_of(static_cast<float>(magnitude) * 0x1p-24f));
@@ -127,8 +127,8 @@ uint16_t f32_to_f16(float f) noexcept {
   const uint32_t u = bits_of(f), magnitude = u & 0x7fffffff;
   const uint32_t sign = u >> 16 & 0x8000;
   if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-  if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);   // rounds to infinity
-  if (magnitude < 0x38800000) {   // subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the low bits
+  if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // rounds to infinity
+  if (magnitude < 0x38800000) {  // subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the low bits
     return static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000));
   }
   return static_cast<uint16_t>(sign | ((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13));
@@ -150,7 +150,8 @@ LaneScales lane_scales(WeightType type, const LaneBlock& b) noexcept {
   switch (type) {
     case WeightType::q2_k:
       return {{scaled(b.sc[0] & 15), scaled(b.sc[1] & 15)}, {minimum(b.sc[0] >> 4), minimum(b.sc[1] >> 4)}};
-    case WeightType::q3_k: return {{-d * static_cast<float>(-signed_sc[0]), -d * static_cast<float>(-signed_sc[1])}, {}};
+    case WeightType::q3_k:
+      return {{-d * static_cast<float>(-signed_sc[0]), -d * static_cast<float>(-signed_sc[1])}, {}};
     case WeightType::q4_k:
     case WeightType::q5_k: return {{scaled(b.sc[0]), scaled(b.sc[0])}, {minimum(b.sc[1]), minimum(b.sc[1])}};
     case WeightType::q6_k: return {{scaled(signed_sc[0]), scaled(signed_sc[1])}, {}};
@@ -171,9 +172,7 @@ void expand(WeightType type, const LaneBlock& b, float* dst) noexcept {
 
 void dequantize(WeightType type, const std::byte* src, size_t n, float* dst) noexcept {
   switch (type) {
-    case WeightType::f32:
-      memcpy(dst, src, n * 4);
-      break;
+    case WeightType::f32: memcpy(dst, src, n * 4); break;
     case WeightType::f16:
       for (size_t i = 0; i < n; ++i) dst[i] = f16_to_f32(load<uint16_t>(src + 2 * i));
       break;

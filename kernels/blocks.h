@@ -1,5 +1,5 @@
-// GGUF blocks to floats and back, bit-equal to ggml's reference (source: the GGUF specification and ggml's block layouts).
-// Baseline code: any thread, any machine.
+// GGUF blocks to floats and back, bit-equal to ggml's reference (source: the GGUF specification and ggml's block
+// layouts). Baseline code: any thread, any machine.
 #pragma once
 #include "kernels/weight_type.h"
 
@@ -12,7 +12,7 @@ void dequantize(WeightType type, const std::byte* src, size_t n, float* dst) noe
 [[nodiscard]] bool quantize(WeightType type, const float* src, size_t n, std::byte* dst) noexcept;
 
 float f16_to_f32(uint16_t h) noexcept;
-uint16_t f32_to_f16(float f) noexcept;   // round to nearest even
+uint16_t f32_to_f16(float f) noexcept;  // round to nearest even
 float bf16_to_f32(uint16_t h) noexcept;
 uint16_t f32_to_bf16(float f) noexcept;  // round to nearest even, NaN stays NaN
 

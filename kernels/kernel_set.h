@@ -1,5 +1,6 @@
 // The kernel levels: one table row each, chosen at run time. The scalar level is the specification; every other level
-// equals it to the bit (HACKING.md, "The fixed-order rule"). All functions are pure: no state, no threads, no allocation.
+// equals it to the bit (HACKING.md, "The fixed-order rule"). All functions are pure: no state, no threads, no
+// allocation.
 #pragma once
 #include "kernels/activations.h"
 #include "kernels/key_mean.h"
@@ -13,42 +14,43 @@ enum class Level : uint8_t { scalar, avx2, avx512 };
 /// out[t * out_stride + r] = dot(w row r, x row t) (+ bias[r]) (+ the value that was there) for the rows r of panels
 /// [first_panel, last_panel) and every row t of x. Only rows < w.rows are written.
 struct MatmulArgs {
-  PanelMatrix w;               // (rows, cols)
-  Activations x;               // (tokens, cols)
+  PanelMatrix w;  // (rows, cols)
+  Activations x;  // (tokens, cols)
   uint32_t first_panel, last_panel;
-  float* out;                  // (tokens, out_stride)
+  float* out;  // (tokens, out_stride)
   size_t out_stride;
-  const float* bias = nullptr; // (rows) or null
-  bool accumulate = false;     // add to out: the residual stream
+  const float* bias = nullptr;  // (rows) or null
+  bool accumulate = false;      // add to out: the residual stream
 };
 
 /// A row of a stack of rows that are of several sequences.
 struct StackedRow {
-  const float* q;              // head h at q + h * head_dim
+  const float* q;  // head h at q + h * head_dim
   uint32_t position;
-  float* partials;             // as row 0 of attention_partial's
+  float* partials;  // as row 0 of attention_partial's
 };
 
 /// One sequence's attention for one KV head: query rows at consecutive positions, each with `group` query heads.
 /// Row i, at position p = first_position + i, sees the KV tokens at positions 0 … p; with a window, the last `window` of them.
 struct AttentionArgs {
-  const float* q;              // row i, head h at q + i * q_stride + h * head_dim, RoPE applied
+  const float* q;  // row i, head h at q + i * q_stride + h * head_dim, RoPE applied
   size_t q_stride;
-  float* out;                  // row i, head h at out + i * out_stride + h * head_dim
+  float* out;  // row i, head h at out + i * out_stride + h * head_dim
   size_t out_stride;
   uint32_t rows, group, head_dim;
   uint32_t first_position;
-  float scale;                 // 1 / sqrt(head_dim), usually
+  float scale;  // 1 / sqrt(head_dim), usually
   KvType k_type, v_type;
   const std::byte* const* k_blocks;  // one per page: the layer's and head's K block (kv_block.h)
   const std::byte* const* v_blocks;  // pages before the window of the first row are not read
-  /// For attention_partial: rows of several sequences, instead of q, out and first_position. Row i's blocks of the segment's
-  /// pages begin at k_blocks + i * stack_pages, null behind its context. A page that neighbours share is read once for all of them.
+  /// For attention_partial: rows of several sequences, instead of q, out and first_position. Row i's blocks of the
+  /// segment's pages begin at k_blocks + i * stack_pages, null behind its context. A page that neighbours share is read
+  /// once for all of them.
   const StackedRow* stack = nullptr;
   uint32_t stack_pages = 0;
-  uint32_t window = 0;               // 0: none
-  float soft_cap = 0;                // a score s becomes soft_cap * tanh(s / soft_cap); 0: it stays
-  const KeyMean* key_mean = nullptr; // what store_k was given K without; int8 and int4 only; null: nothing
+  uint32_t window = 0;                // 0: none
+  float soft_cap = 0;                 // a score s becomes soft_cap * tanh(s / soft_cap); 0: it stays
+  const KeyMean* key_mean = nullptr;  // what store_k was given K without; int8 and int4 only; null: nothing
 };
 
 struct KernelSet {
@@ -59,8 +61,10 @@ struct KernelSet {
   void (*matmul)(const MatmulArgs& args) noexcept;
 
   /// Packs columns [32 * first_block, 32 * last_block) of row `row`: x points at the row's first column.
-  void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
-  void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept;
+  void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
+                  uint32_t last_block) noexcept;
+  void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
+                   uint32_t last_block) noexcept;
 
   /// Whole attention: segments of kAttentionSegment tokens in order, merged in order. About 500 KB of stack;
   /// head_dim up to kMaxHeadDim. q and out may not overlap.
@@ -100,6 +104,7 @@ struct KernelSet {
 const KernelSet* kernel_set(Level level) noexcept;
 
 /// cos and sin of position * frequency[i], computed in double by our own polynomials: equal on every machine.
-void rope_angles(double position, const double* frequency, uint32_t n, float magnitude, float* cos, float* sin) noexcept;
+void rope_angles(double position, const double* frequency, uint32_t n, float magnitude, float* cos,
+                 float* sin) noexcept;
 
 }  // namespace ellm::kernels

@@ -1,15 +1,16 @@
 // How one page's K and V of one layer and KV head lie in memory: 32 tokens, always.
 //   K f16:  [head_dim][32 tokens] half                       one lane per token
 //   K int8: [head_dim / 4][32 tokens][4] int8, [32] f32 scale (head_dim padded to a multiple of 4)
-//   K int4: [head_dim / 8][32 tokens][4] bytes: byte j holds dimension 8g + j (low nibble) and 8g + 4 + j (high) of group g;
+//   K int4: [head_dim / 8][32 tokens][4] bytes: byte j holds dimension 8g + j (low nibble) and 8g + 4 + j (high) of
+//   group g;
 //           then for each 32 dimensions (the last: what is left) [32] half scale, [32] half minimum. Padded to 8.
 //   K f32, V f32: as f16, the values as they are (for measuring what the other types cost)
 //   V f16:  [32 tokens][head_dim] half                       one lane per output dimension, head_dim padded to 16
 //   V int8: [8 groups][head_dim][4 tokens] int8, [32] f32 scale
 //   V int4: [8 groups][head_dim / 32][16][4 tokens] bytes: dimension 32b + i of block b and lane i (low nibble) and
 //           32b + 16 + i (high); then scales and minima as in K. Padded to 32.
-// int8 and int4 K are stored rotated (kernels/lanes/rotation.h). A byte belongs to one token: rows of a step are stored by
-// several threads. Sizes are multiples of 64 bytes. shm/geometry.h holds the same sizes; a test holds the two equal.
+// int8 and int4 K are stored rotated (kernels/lanes/rotation.h). A byte belongs to one token: rows of a step are stored
+// by several threads. Sizes are multiples of 64 bytes. shm/geometry.h holds the same sizes; a test holds the two equal.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +23,10 @@ enum class KvType : uint8_t { f16, int8, f32, int4 };
 constexpr bool is_quantised(KvType type) { return type == KvType::int8 || type == KvType::int4; }
 
 inline constexpr uint32_t kPageTokens = 32;
-inline constexpr uint32_t kAttentionSegment = 512;   // tokens; long contexts are cut here, whoever works on them
+inline constexpr uint32_t kAttentionSegment = 512;  // tokens; long contexts are cut here, whoever works on them
 inline constexpr uint32_t kSegmentPages = kAttentionSegment / kPageTokens;
-inline constexpr uint32_t kKvBlock = 32;             // dimensions that share a scale and a minimum in int4
-inline constexpr uint32_t kMaxHeadDim = 256;         // a precondition of attention: its scratch memory is of fixed size
+inline constexpr uint32_t kKvBlock = 32;      // dimensions that share a scale and a minimum in int4
+inline constexpr uint32_t kMaxHeadDim = 256;  // a precondition of attention: its scratch memory is of fixed size
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

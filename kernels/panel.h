@@ -5,17 +5,18 @@
 
 namespace ellm::kernels {
 
-inline constexpr uint32_t kPanelRows = 16;   // one vector lane owns one output row
-/// Of the bytes that repack() writes, which outlive the process: raise it when they change (tests/model/kept_weights_test.cc).
+inline constexpr uint32_t kPanelRows = 16;  // one vector lane owns one output row
+/// Of the bytes that repack() writes, which outlive the process: raise it when they change
+/// (tests/model/kept_weights_test.cc).
 inline constexpr uint32_t kPanelVersion = 1;
-inline constexpr uint32_t kBlock = 32;       // columns that share an activation scale
+inline constexpr uint32_t kBlock = 32;  // columns that share an activation scale
 
 /// A repacked matrix: (rows, cols) weights in ceil(rows / 16) panels. Does not own `data` (64-byte aligned).
 struct PanelMatrix {
   WeightType type;
   uint32_t rows, cols;
   const std::byte* data;
-  size_t panel_bytes;      // a multiple of 64
+  size_t panel_bytes;  // a multiple of 64
 
   uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
@@ -23,7 +24,8 @@ struct PanelMatrix {
 /// Bytes of one panel of `cols` columns (a multiple of 64). Float types pad the columns to a multiple of 32 with zeros.
 size_t panel_bytes(WeightType type, uint32_t cols) noexcept;
 
-/// Writes panels [first, last) of `dst.data` from GGUF rows at `src` (row-major, (rows, cols)); missing rows become zeros.
+/// Writes panels [first, last) of `dst.data` from GGUF rows at `src` (row-major, (rows, cols)); missing rows become
+/// zeros.
 void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, uint32_t first, uint32_t last) noexcept;
 
 /// Row `row` as floats, `cols` of them: what `dequantize` gives for the source row, to the bit.

@@ -10,23 +10,23 @@
 //   IQ4_XS                  header [f16 d][16]    block [i8 scale][16]
 //   Q2_K                    header [f16 d][16] [f16 dmin][16]   block [(scale | minimum << 4) of both halves][16]
 //   Q3_K                    header [f16 -d][16]   block [i8 -scale of both halves][16]: HACKING.md says why negated
-// Then the quants as unsigned codes of `bits` bits, in `bits` 64-byte vectors [16 rows][4 columns]: column group j < bits in
-// the low bits of vector j's bytes; the other groups in what is left above, whole where that fits (`PlanePieces`).
-// A panel of a float type: [column][16 rows], columns padded to a multiple of 32.
+// Then the quants as unsigned codes of `bits` bits, in `bits` 64-byte vectors [16 rows][4 columns]: column group j <
+// bits in the low bits of vector j's bytes; the other groups in what is left above, whole where that fits
+// (`PlanePieces`). A panel of a float type: [column][16 rows], columns padded to a multiple of 32.
 #pragma once
 #include "kernels/panel.h"
 
 namespace ellm::kernels {
 
 struct QuantLayout {
-  uint32_t blocks = 1;     // per header
-  uint32_t header = 0;     // bytes
-  uint32_t scales = 0;     // bytes in front of a block's quants
-  int bits = 0;            // of a code
-  int offset = 0;          // the weight is code - offset; with a codebook: what makes its values unsigned
+  uint32_t blocks = 1;  // per header
+  uint32_t header = 0;  // bytes
+  uint32_t scales = 0;  // bytes in front of a block's quants
+  int bits = 0;         // of a code
+  int offset = 0;       // the weight is code - offset; with a codebook: what makes its values unsigned
   bool has_minimum = false;
-  const int8_t* codebook = nullptr;   // 16 weights by code
-  bool halves_in_dot = false;         // integer scales of both halves count into a block's integer dot product
+  const int8_t* codebook = nullptr;  // 16 weights by code
+  bool halves_in_dot = false;        // integer scales of both halves count into a block's integer dot product
 
   constexpr uint32_t block() const { return scales + static_cast<uint32_t>(bits) * 64; }
   constexpr int weight(uint32_t code) const {
@@ -35,7 +35,7 @@ struct QuantLayout {
 };
 
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-constexpr int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};   // twice the E2M1 values
+constexpr int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // twice the E2M1 values
 
 /// Layout of a quantised type.
 static constexpr QuantLayout quant_layout(WeightType type) {
@@ -55,7 +55,7 @@ static constexpr QuantLayout quant_layout(WeightType type) {
     case WeightType::iq4_xs:
       return {.blocks = 8, .header = 32, .scales = 16, .bits = 4, .offset = 128, .codebook = kIq4Values};
     case WeightType::mxfp4: return {.scales = 32, .bits = 4, .offset = 16, .codebook = kMxfp4Values};
-    default: return {.scales = 32, .bits = 8, .offset = 128};   // Q8_0
+    default: return {.scales = 32, .bits = 8, .offset = 128};  // Q8_0
   }
 }
 
@@ -67,7 +67,8 @@ struct PlanePieces {
   PlanePiece piece[3];
   int count;
 };
-/// Groups are laid down in order: into a vector that has room for the whole of one, else in parts wherever room is left.
+/// Groups are laid down in order: into a vector that has room for the whole of one, else in parts wherever room is
+/// left.
 static constexpr PlanePieces plane_pieces(int bits, int group) {
   if (group < bits) return {{{group, 0, bits, 0}}, 1};
   int used[8] = {bits, bits, bits, bits, bits, bits, bits, bits};
@@ -90,14 +91,14 @@ static constexpr PlanePieces plane_pieces(int bits, int group) {
 /// 32 weights of one row: the codes of group g are the bytes of code[g], first column lowest; scales as in the panel.
 struct LaneBlock {
   uint32_t code[8];
-  uint16_t d, m;          // f16 (MXFP4: bf16): d and m or dmin
-  uint8_t sc[2];          // Q4_K Q5_K: scale, minimum; IQ4_XS: the scale; else what belongs to each half
+  uint16_t d, m;  // f16 (MXFP4: bf16): d and m or dmin
+  uint8_t sc[2];  // Q4_K Q5_K: scale, minimum; IQ4_XS: the scale; else what belongs to each half
 };
 
 /// Scales of a lane's block as f32: weight = d[column / 16] * layout.weight(code) + m[column / 16].
 struct LaneScales {
   float d[2];
-  float m[2];             // signed as it is added; unused without a minimum
+  float m[2];  // signed as it is added; unused without a minimum
 };
 
 /// Block `block` (of 32 weights) of a GGUF row.

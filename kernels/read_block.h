@@ -30,7 +30,7 @@ static inline void split_nibbles(const std::byte* qs, uint32_t* code) {
 static inline void add_fifth_bits(uint32_t qh, uint32_t* code) {
   for (int g = 0; g < 8; ++g) {
     const uint32_t b = qh >> (4 * g) & 15;
-    code[g] |= (b * 0x00204081u & kBits) << 4;   // bit i of the copy that is moved by 7 i
+    code[g] |= (b * 0x00204081u & kBits) << 4;  // bit i of the copy that is moved by 7 i
   }
 }
 

@@ -64,7 +64,8 @@ bool read_records(const DiskFileHeaderData& header, const std::byte* at, DiskRun
     DiskPageRecordData record;
     std::memcpy(&record, at, sizeof record);
     const bool last = i + 1 == header.pages;
-    if (record.n_tokens == 0 || record.n_tokens > kPageTokens || (!last && record.n_tokens != kPageTokens)) return false;
+    if (record.n_tokens == 0 || record.n_tokens > kPageTokens || (!last && record.n_tokens != kPageTokens))
+      return false;
     DiskPage& page = run.pages.emplace_back();
     page.key = {record.key[0], record.key[1]};
     page.checksum = record.checksum;
@@ -96,7 +97,8 @@ std::optional<uint64_t> namespace_in(std::string_view name) {
   const std::string_view fingerprint = name.substr(0, kFingerprintDigits);
   const std::string_view middle = name.substr(kFingerprintDigits, name.size() - kFingerprintDigits - tail);
   const std::string_view last = name.substr(name.size() - tail, 1 + kKeyDigits);
-  if (!all_hex(fingerprint) || middle[0] != '-' || !all_hex(middle.substr(1)) || last[0] != '-' || !all_hex(last.substr(1)))
+  if (!all_hex(fingerprint) || middle[0] != '-' || !all_hex(middle.substr(1)) || last[0] != '-' ||
+      !all_hex(last.substr(1)))
     return std::nullopt;
   uint64_t name_space = 0;
   const auto end = middle.data() + middle.size();
@@ -136,7 +138,7 @@ std::vector<std::byte> disk_header(const DiskFormat& format, const DiskRun& run)
 }
 
 DiskFault read_disk_header(int fd, const DiskFormat& format, DiskRun& run, uint64_t& payload_offset) {
-  struct stat status {};
+  struct stat status{};
   DiskFileHeaderData header;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return DiskFault::unreadable;
   const auto file_bytes = static_cast<uint64_t>(status.st_size);
@@ -146,8 +148,7 @@ DiskFault read_disk_header(int fd, const DiskFormat& format, DiskRun& run, uint6
   if (header.layout_version != kDiskLayoutVersion) return DiskFault::other_layout;
   if (header.pages == 0 || header.pages > kMostDiskPages || header.fingerprint_bytes > kMostDiskFingerprintBytes ||
       header.payload_offset != payload_offset_of(header.pages, header.fingerprint_bytes) ||
-      header.payload_offset > file_bytes ||
-      (file_bytes - header.payload_offset) / header.pages != header.page_bytes ||
+      header.payload_offset > file_bytes || (file_bytes - header.payload_offset) / header.pages != header.page_bytes ||
       (file_bytes - header.payload_offset) % header.pages != 0)
     return DiskFault::damaged;
   std::vector<std::byte> bytes(header.payload_offset);

@@ -12,7 +12,7 @@
 namespace ellm::shm {
 
 enum class KvType : uint8_t { f16, int8, f32, int4 };
-inline constexpr KvType kKvTypes[] = {KvType::f16, KvType::int8, KvType::int4, KvType::f32};   // all of them
+inline constexpr KvType kKvTypes[] = {KvType::f16, KvType::int8, KvType::int4, KvType::f32};  // all of them
 
 constexpr const char* name_of(KvType type) {
   return type == KvType::f16 ? "f16" : type == KvType::f32 ? "f32" : type == KvType::int4 ? "int4" : "int8";
@@ -45,13 +45,15 @@ inline std::string name_of(KvTypes types) {
 
 inline constexpr uint32_t kPageTokens = 32;
 
-/// A piece of a block, for each `group` of tokens `rows` times [group][token_bytes]: each token's bytes stand alone, so a
-/// token's K and V can be copied without its neighbours'.
+/// A piece of a block, for each `group` of tokens `rows` times [group][token_bytes]: each token's bytes stand alone, so
+/// a token's K and V can be copied without its neighbours'.
 struct TokenRows {
   size_t rows, token_bytes, group = kPageTokens;
 
   size_t bytes() const { return kPageTokens * rows * token_bytes; }
-  size_t offset(size_t row, size_t token) const { return ((token / group * rows + row) * group + token % group) * token_bytes; }
+  size_t offset(size_t row, size_t token) const {
+    return ((token / group * rows + row) * group + token % group) * token_bytes;
+  }
 };
 
 struct PageGeometry {
@@ -68,7 +70,7 @@ struct PageGeometry {
   /// The pieces of a K block and of a V block, in order.
   std::array<TokenRows, 2> k_rows() const {
     const size_t values = round_up(head_dim, 4);
-    if (k_type == KvType::int8) return {{{values / 4, 4}, {1, 4}}};   // groups of 4 dimensions; scales
+    if (k_type == KvType::int8) return {{{values / 4, 4}, {1, 4}}};  // groups of 4 dimensions; scales
     if (k_type == KvType::int4) return {{{round_up(head_dim, 8) / 8, 4}, {2 * int4_blocks(), 2}}};
     return {{{values, value_bytes(k_type)}, {0, 0}}};
   }
@@ -81,7 +83,7 @@ struct PageGeometry {
 
  private:
   static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-  size_t int4_blocks() const { return round_up(head_dim, 32) / 32; }   // 32 dimensions with a scale and a minimum
+  size_t int4_blocks() const { return round_up(head_dim, 32) / 32; }  // 32 dimensions with a scale and a minimum
   static size_t value_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
   size_t block_bytes(KvType type, size_t values) const {
     switch (type) {

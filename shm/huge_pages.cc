@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25   // Linux 6.1
+#define MADV_COLLAPSE 25  // Linux 6.1
 #endif
 
 namespace ellm::shm {
@@ -37,19 +37,19 @@ std::byte* map_shared(int fd, size_t bytes, int protection, std::byte* at) {
     errno = error;
     return nullptr;
   }
-  ::madvise(at, bytes, MADV_HUGEPAGE);   // a wish
+  ::madvise(at, bytes, MADV_HUGEPAGE);  // a wish
   return at;
 }
 
-/// One small page in each 2 MiB, every time another: where pages are dealt out to NUMA nodes by turns, it says which node
-/// the huge page comes from.
+/// One small page in each 2 MiB, every time another: where pages are dealt out to NUMA nodes by turns, it says which
+/// node the huge page comes from.
 int populate_huge(std::byte* at, size_t bytes, size_t first_turn, bool& refused) {
   for (size_t done = 0; done < bytes; done += kHugePage) {
     const size_t turn = (first_turn + done / kHugePage) % (kHugePage / kSmallPage);
     if (::madvise(at + done + turn * kSmallPage, kSmallPage, MADV_POPULATE_WRITE) != 0) return errno;
   }
   if (bytes != 0 && ::madvise(at, bytes, MADV_COLLAPSE) != 0 && (errno == EINVAL || errno == ENOSYS)) refused = true;
-  return ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;   // what fragmented memory left out, too
+  return ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;  // what fragmented memory left out, too
 }
 
 }  // namespace ellm::shm

@@ -1,8 +1,8 @@
 // Making a segment or taking one over, and handing out its pages.
 //
-// What an earlier process left is believed as far as it proves itself: the header must say in every field what ours would,
-// a record's key must be the hash of what the record says, and a page's payload must have its checksum when it is first
-// used again. Everything else is freed.
+// What an earlier process left is believed as far as it proves itself: the header must say in every field what ours
+// would, a record's key must be the hash of what the record says, and a page's payload must have its checksum when it
+// is first used again. Everything else is freed.
 #include "shm/kv_pages.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,8 @@ struct Plan {
   size_t page_bytes, payload_offset, segment_bytes;
 };
 
-/// Throws where the sizes make no segment. All arithmetic is checked: sizes come from a model file and the configuration.
+/// Throws where the sizes make no segment. All arithmetic is checked: sizes come from a model file and the
+/// configuration.
 Plan plan_of(const StoreOptions& options) {
   const PageGeometry& g = options.geometry;
   if (g.layers == 0 || g.kv_heads == 0 || g.head_dim == 0 || options.pages == 0)
@@ -47,7 +48,7 @@ Plan plan_of(const StoreOptions& options) {
   plan.payload_offset = (sizeof(SegmentHeaderData) + records + kHugePage - 1) / kHugePage * kHugePage;
   size_t payload = 0;
   off_t as_file_size = 0;
-  const size_t head_bytes = g.k_block_bytes() + g.v_block_bytes();   // < 2^40
+  const size_t head_bytes = g.k_block_bytes() + g.v_block_bytes();  // < 2^40
   if (__builtin_mul_overflow(head_bytes, size_t{g.layers}, &plan.page_bytes) ||
       __builtin_mul_overflow(plan.page_bytes, size_t{g.kv_heads}, &plan.page_bytes) ||
       __builtin_mul_overflow(plan.page_bytes, size_t{options.pages}, &payload) ||
@@ -119,10 +120,10 @@ struct KvPages::Impl {
   Segment segment;
   bool locked = false, taken_over;
   std::string refused;
-  std::vector<PageId> free;       // a stack, so that pages which have memory are used again first
-  std::vector<bool> populated;    // pages that have memory
+  std::vector<PageId> free;     // a stack, so that pages which have memory are used again first
+  std::vector<bool> populated;  // pages that have memory
   uint32_t populated_pages = 0;
-  std::jthread mapper;            // maps what an earlier process left; the last member, so that it ends first
+  std::jthread mapper;  // maps what an earlier process left; the last member, so that it ends first
 };
 
 KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, bool taken_over)
@@ -140,13 +141,14 @@ KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, 
   }
 }
 
-/// Which pages have memory; it is mapped behind the back of whoever makes the first request, in small pages a third of a
-/// second for a gigabyte, in huge ones a hundredth of that.
+/// Which pages have memory; it is mapped behind the back of whoever makes the first request, in small pages a third of
+/// a second for a gigabyte, in huge ones a hundredth of that.
 void KvPages::Impl::find_memory() {
   auto ranges = segment.memory(plan.payload_offset, plan.segment_bytes);
   for (const auto& [first, end] : ranges) {
     const size_t payload_first = first - plan.payload_offset, payload_end = end - plan.payload_offset;
-    for (size_t page = (payload_first + plan.page_bytes - 1) / plan.page_bytes; (page + 1) * plan.page_bytes <= payload_end; ++page) {
+    for (size_t page = (payload_first + plan.page_bytes - 1) / plan.page_bytes;
+         (page + 1) * plan.page_bytes <= payload_end; ++page) {
       populated[page] = true;
       ++populated_pages;
     }
@@ -156,7 +158,8 @@ void KvPages::Impl::find_memory() {
     constexpr size_t kStep = size_t{16} << 20;
     for (const auto& [first, end] : ranges) {
       for (size_t at = first; at < end && !stop.stop_requested(); at += kStep)
-        madvise(segment.data() + at, std::min(kStep, end - at), MADV_POPULATE_READ);   // where it fails: one by one, later
+        madvise(segment.data() + at, std::min(kStep, end - at),
+                MADV_POPULATE_READ);  // where it fails: one by one, later
     }
   });
 }
@@ -240,7 +243,8 @@ std::optional<PageId> KvPages::allocate() {
   if (impl_->free.empty()) return std::nullopt;
   const PageId page = impl_->free.back();
   if (!impl_->populated[page]) {
-    if (impl_->segment.populate_huge_pages(impl_->payload_offset(page), impl_->plan.page_bytes) != 0) return std::nullopt;
+    if (impl_->segment.populate_huge_pages(impl_->payload_offset(page), impl_->plan.page_bytes) != 0)
+      return std::nullopt;
     impl_->populated[page] = true;
     ++impl_->populated_pages;
   }
@@ -295,7 +299,7 @@ void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
     source += piece.bytes();
     target += piece.bytes();
   };
-  for (size_t block = size_t{g.layers} * g.kv_heads; block > 0; --block) {   // K and V take turns: geometry.h
+  for (size_t block = size_t{g.layers} * g.kv_heads; block > 0; --block) {  // K and V take turns: geometry.h
     for (const TokenRows& piece : g.k_rows()) copy_rows(piece);
     for (const TokenRows& piece : g.v_rows()) copy_rows(piece);
   }

@@ -12,7 +12,7 @@ namespace ellm::shm {
 
 PageKey page_key(const PageKey& parent, uint64_t name_space, std::span<const uint32_t> tokens) {
   assert(tokens.size() <= kPageTokens);
-  constexpr size_t kHead = 3;   // parent key, namespace
+  constexpr size_t kHead = 3;  // parent key, namespace
   uint64_t bytes[kHead + kPageTokens / 2] = {parent.low, parent.high, name_space};
   std::memcpy(bytes + kHead, tokens.data(), tokens.size_bytes());
   const XXH128_hash_t hash = XXH3_128bits(bytes, kHead * sizeof(uint64_t) + tokens.size_bytes());

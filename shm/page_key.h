@@ -1,5 +1,5 @@
-// What a page is known by: the hash of its tokens, its namespace and the page before it, so that equal keys stand for equal
-// prefixes. A hash alone is never trusted: whoever finds a page by its key compares the tokens.
+// What a page is known by: the hash of its tokens, its namespace and the page before it, so that equal keys stand for
+// equal prefixes. A hash alone is never trusted: whoever finds a page by its key compares the tokens.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace ellm::shm {
 
 struct PageKey {
-  uint64_t low = 0, high = 0;   // both zero: the root, the parent of a namespace's first pages
+  uint64_t low = 0, high = 0;  // both zero: the root, the parent of a namespace's first pages
   auto operator<=>(const PageKey&) const = default;
 };
 

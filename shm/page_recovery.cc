@@ -1,5 +1,5 @@
-// What an earlier process left: which of its pages are kept, and what becomes of those that turn out to be damaged. Part of
-// page_store.h.
+// What an earlier process left: which of its pages are kept, and what becomes of those that turn out to be damaged.
+// Part of page_store.h.
 #include <algorithm>
 
 #include "shm/page_record.h"
@@ -21,8 +21,8 @@ void PageStore::recover() {
   std::ranges::sort(pages, {}, parent_key);
   const auto reach_children = [&](PageId parent) {
     for (const PageId page : std::ranges::equal_range(pages, key(parent), {}, parent_key)) {
-      if (parent != kNoPage && (kv_.record(parent).n_tokens != kPageTokens ||
-                                kv_.record(parent).name_space != kv_.record(page).name_space))
+      if (parent != kNoPage &&
+          (kv_.record(parent).n_tokens != kPageTokens || kv_.record(parent).name_space != kv_.record(page).name_space))
         continue;
       if (link(page, parent)) reached.push_back(page);
     }
@@ -44,7 +44,7 @@ void PageStore::recover() {
   for (const PageId page : reached) {
     if (!is_pinned(page)) continue;
     kv_.set_pinned(page, false);
-    pin(page, total_pages());   // if there is room for it still: what all may pin could have changed
+    pin(page, total_pages());  // if there is room for it still: what all may pin could have changed
   }
   drop_shorter_siblings();
 }
@@ -78,7 +78,7 @@ bool PageStore::check(PageId page) {
 void PageStore::drop_branch(PageId page) {
   PageId leaf = page;
   for (;;) {
-    if (nodes_[leaf].children != 0) {   // the first of them
+    if (nodes_[leaf].children != 0) {  // the first of them
       leaf = id_of(*by_text_.lower_bound(Text{leaf, 0, {}}, TextOrder{this}));
       continue;
     }

@@ -45,7 +45,7 @@ uint32_t PageShares::weight_of(uint64_t name_space) const {
 
 PageShares::Account& PageShares::open(uint64_t name_space) {
   if (const auto found = by_name_.find(name_space); found != by_name_.end()) return *found;
-  assert(!spare_.empty());   // every other account has a page or a sequence, and there are not that many
+  assert(!spare_.empty());  // every other account has a page or a sequence, and there are not that many
   Account& account = spare_.front();
   if (account.is_known()) {
     set_present(account, false);
@@ -129,7 +129,7 @@ uint32_t PageShares::excess(const Account& account, uint32_t need) {
   const uint64_t wanted = uint64_t{account.committed()} + need;
   const uint32_t own = share(account);
   if (account.sequences == 0 || wanted <= own) return 0;
-  uint64_t others = 0;   // that run, are pinned or within a share
+  uint64_t others = 0;  // that run, are pinned or within a share
   for (const Account& other : by_name_) {
     if (&other != &account) others += std::max(other.committed(), std::min(other.pages, share(other)));
   }

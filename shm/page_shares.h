@@ -1,13 +1,13 @@
-// Who has how many pages of a cache, and who gives one up when one is wanted. A page belongs to the namespace that computed
-// it. The engine thread calls everything; nothing here allocates memory after construction.
+// Who has how many pages of a cache, and who gives one up when one is wanted. A page belongs to the namespace that
+// computed it. The engine thread calls everything; nothing here allocates memory after construction.
 //
-// Everybody who is present (used the cache lately) has a share: the pages by weight. A share that is not used is lent: as
-// long as pages are free anybody takes them. When none is free one goes from whom has most for his weight, the page for
-// which room is made included, among those who have a page that can go; from those who are absent before all others. So
-// nobody who has no more than his share loses a page while another who has more than his could give one.
+// Everybody who is present (used the cache lately) has a share: the pages by weight. A share that is not used is lent:
+// as long as pages are free anybody takes them. When none is free one goes from whom has most for his weight, the page
+// for which room is made included, among those who have a page that can go; from those who are absent before all
+// others. So nobody who has no more than his share loses a page while another who has more than his could give one.
 //
-// What runs cannot be taken back. So may_take() refuses who would use more than his share for pages that others have within
-// theirs; but somebody of whom nothing runs may always have one request run.
+// What runs cannot be taken back. So may_take() refuses who would use more than his share for pages that others have
+// within theirs; but somebody of whom nothing runs may always have one request run.
 #pragma once
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
@@ -18,10 +18,10 @@
 namespace ellm::shm {
 
 struct ShareOptions {
-  std::vector<std::pair<uint64_t, uint32_t>> weights = {};   // of namespaces; all others have 1
-  uint64_t present_ns = UINT64_MAX;                          // how long somebody is present after a use
-  uint32_t most_pinned = UINT32_MAX;                         // pages, of all together
-  uint32_t pinned_percent = 100;                             // of his share that one may pin
+  std::vector<std::pair<uint64_t, uint32_t>> weights = {};  // of namespaces; all others have 1
+  uint64_t present_ns = UINT64_MAX;                         // how long somebody is present after a use
+  uint32_t most_pinned = UINT32_MAX;                        // pages, of all together
+  uint32_t pinned_percent = 100;                            // of his share that one may pin
   /// Nanoseconds since 1970; ages of pages and of shares are told by it. Null: the system's clock.
   uint64_t (*now_ns)() = nullptr;
 };
@@ -31,12 +31,12 @@ class PageShares {
   struct Account {
     uint64_t name_space = 0;
     uint32_t weight = 1;
-    uint32_t pages = 0;          // that are not free, of these
-    uint32_t held = 0;           //   used by sequences or pinned
-    uint32_t pinned = 0;         //   pinned, with all pages before them
-    uint32_t may_go = 0;         //   that may be given up as they are: leaves, used by nobody
-    uint32_t reserved = 0;       // pages that its sequences may still take
-    uint32_t sequences = 0;      // that have reserved
+    uint32_t pages = 0;      // that are not free, of these
+    uint32_t held = 0;       //   used by sequences or pinned
+    uint32_t pinned = 0;     //   pinned, with all pages before them
+    uint32_t may_go = 0;     //   that may be given up as they are: leaves, used by nobody
+    uint32_t reserved = 0;   // pages that its sequences may still take
+    uint32_t sequences = 0;  // that have reserved
     uint64_t last_seen_ns = 0;
     bool present = false;
     // Since it last had nothing.
@@ -63,7 +63,7 @@ class PageShares {
   uint32_t number(const Account& account) const { return static_cast<uint32_t>(&account - accounts_.data()); }
   Account& at(uint32_t number) { return accounts_[number]; }
   const Account& at(uint32_t number) const { return accounts_[number]; }
-  template <class F>   // for each account that has or had pages, by namespace
+  template <class F>  // for each account that has or had pages, by namespace
   void for_each(F&& f) const {
     for (const Account& account : by_name_) f(account);
   }
@@ -105,16 +105,18 @@ class PageShares {
 
   ShareOptions options_;
   uint32_t pages_;
-  uint64_t weights_ = 0;   // of those who are present
+  uint64_t weights_ = 0;  // of those who are present
   std::vector<Account> accounts_;
   boost::intrusive::set<Account, boost::intrusive::member_hook<Account, SetHook, &Account::by_name>,
-                        boost::intrusive::key_of_value<ByName>> by_name_;
+                        boost::intrusive::key_of_value<ByName>>
+      by_name_;
   boost::intrusive::set<Account, boost::intrusive::member_hook<Account, SetHook, &Account::by_excess>,
-                        boost::intrusive::compare<ByExcess>> by_excess_;   // who can give up a page, the next one first
+                        boost::intrusive::compare<ByExcess>>
+      by_excess_;  // who can give up a page, the next one first
   boost::intrusive::list<Account, boost::intrusive::member_hook<Account, ListHook, &Account::by_presence>>
-      by_presence_;        // those who are present, who was seen longest ago first
+      by_presence_;  // those who are present, who was seen longest ago first
   boost::intrusive::list<Account, boost::intrusive::member_hook<Account, ListHook, &Account::spare>>
-      spare_;              // that have nothing, to be another's account: who had nothing for longest first
+      spare_;  // that have nothing, to be another's account: who had nothing for longest first
 };
 
 }  // namespace ellm::shm

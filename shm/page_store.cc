@@ -1,5 +1,5 @@
-// See page_store.h. Children of a page are neighbours in the order by text, so the longest common beginning is found beside
-// the place where the searched text would stand.
+// See page_store.h. Children of a page are neighbours in the order by text, so the longest common beginning is found
+// beside the place where the searched text would stand.
 #include "shm/page_store.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ellm::shm {
 namespace {
 
-constexpr uint32_t kLeastBuckets = 1 << 8, kMostBuckets = 1 << 17;   // of keys of pages given up
+constexpr uint32_t kLeastBuckets = 1 << 8, kMostBuckets = 1 << 17;  // of keys of pages given up
 
 uint32_t common_tokens(std::span<const uint32_t> a, std::span<const uint32_t> b) {
   return static_cast<uint32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -28,17 +28,14 @@ bool PageStore::TextOrder::less(const Text& a, const Text& b) {
 
 bool PageStore::AgeOrder::operator()(const Node& a, const Node& b) const {
   if (a.owner != b.owner) return a.owner < b.owner;
-  const uint64_t use_a = store->kv_.record(store->id_of(a)).last_use, use_b = store->kv_.record(store->id_of(b)).last_use;
+  const uint64_t use_a = store->kv_.record(store->id_of(a)).last_use,
+                 use_b = store->kv_.record(store->id_of(b)).last_use;
   return use_a != use_b ? use_a < use_b : &a < &b;
 }
 
 PageStore::PageStore(KvPages& kv, const ShareOptions& options)
-    : kv_(kv),
-      shares_(kv.total_pages(), options),
-      nodes_(kv.total_pages()),
-      by_text_(TextOrder{this}),
-      by_age_(AgeOrder{this}),
-      evicted_(std::bit_ceil(std::clamp(kv.total_pages(), kLeastBuckets, kMostBuckets))) {
+    : kv_(kv), shares_(kv.total_pages(), options), nodes_(kv.total_pages()), by_text_(TextOrder{this}),
+      by_age_(AgeOrder{this}), evicted_(std::bit_ceil(std::clamp(kv.total_pages(), kLeastBuckets, kMostBuckets))) {
   recover();
 }
 
@@ -157,7 +154,7 @@ void PageStore::begin_sequence(uint64_t name_space, uint32_t reserved) {
 
 void PageStore::take_reserved(uint64_t name_space, uint32_t pages) {
   reserved_ -= pages;
-  shares_.open(name_space).reserved -= pages;   // which places no account elsewhere
+  shares_.open(name_space).reserved -= pages;  // which places no account elsewhere
 }
 
 void PageStore::reserve_again(uint64_t name_space, uint32_t pages) {
@@ -185,7 +182,7 @@ void PageStore::set_pin(PageId page, bool pinned) {
   for (; page != kNoPage; page = nodes_[page].parent) {
     Node& node = nodes_[page];
     node.pins += pinned ? 1 : ~0u;
-    if (node.pins != (pinned ? 1u : 0u)) return;   // another pin holds it, and with it those before it
+    if (node.pins != (pinned ? 1u : 0u)) return;  // another pin holds it, and with it those before it
     pinned_ += pinned ? 1 : ~0u;
     shares_.at(node.owner).pinned += pinned ? 1 : ~0u;
     update(node);
@@ -201,7 +198,7 @@ PageStore::Pin PageStore::pin(PageId page) {
 PageStore::Pin PageStore::pin(PageId page, uint64_t most) {
   assert(nodes_[page].by_text.is_linked());
   if (is_pinned(page)) return Pin::done;
-  uint32_t more = 0, to_hold = 0;   // pages before it, and itself, that no pin holds; that nothing holds
+  uint32_t more = 0, to_hold = 0;  // pages before it, and itself, that no pin holds; that nothing holds
   for (PageId at = page; at != kNoPage && nodes_[at].pins == 0; at = nodes_[at].parent) {
     ++more;
     to_hold += nodes_[at].held ? 0 : 1;
@@ -264,9 +261,9 @@ bool PageStore::was_evicted(const PageKey& key) const {
 
 std::optional<PageId> PageStore::allocate(uint64_t name_space) {
   auto& account = shares_.open(name_space);
-  shares_.change(account, [](auto& a) { ++a.pages; });   // that makes room for it counts as having it
+  shares_.change(account, [](auto& a) { ++a.pages; });  // that makes room for it counts as having it
   auto page = kv_.allocate();
-  if (!page && evict_one()) page = kv_.allocate();   // has memory: it was used
+  if (!page && evict_one()) page = kv_.allocate();  // has memory: it was used
   shares_.change(account, [](auto& a) { --a.pages; });
   if (!page) return std::nullopt;
   nodes_[*page].parent = kNoPage;
@@ -293,7 +290,7 @@ PageId PageStore::seal(PageId page, PageId parent, uint64_t name_space, std::spa
   node.checked = true;
   link(page, parent);
   if (replaces) {
-    if (is_pinned(like.page)) set_pin(page, true);   // it holds what was pinned
+    if (is_pinned(like.page)) set_pin(page, true);  // it holds what was pinned
     drop(like.page);
   }
   return page;

@@ -6,7 +6,8 @@
 // tokens, none of them the beginning of another. Every page of the segment is one of
 //   free     no tokens
 //   in use   by at least one sequence: being filled, or sealed and shared. With a page all pages before it are in use.
-//   cached   sealed and used by nobody. Of whose namespace one goes first, page_shares.h says; of his the one used least
+//   cached   sealed and used by nobody. Of whose namespace one goes first, page_shares.h says; of his the one used
+//   least
 //            recently among those without children. Pinned ones stay, and with them all pages before them.
 // so free_pages() + used_pages() + cached_pages() = total_pages(), always.
 #pragma once
@@ -34,8 +35,8 @@ class PageStore {
   uint32_t cached_pages() const { return total_pages() - free_pages() - used_; }
 
   /// The sealed page behind `parent` (kNoPage: at a text's beginning) that has the most first tokens in common with
-  /// `tokens`, and how many; kNoPage and 0 where none has one. A page that an earlier process sealed is checked when it is
-  /// found for the first time; if it was damaged, it is free with all pages behind it, and the next best is found.
+  /// `tokens`, and how many; kNoPage and 0 where none has one. A page that an earlier process sealed is checked when it
+  /// is found for the first time; if it was damaged, it is free with all pages behind it, and the next best is found.
   struct Hit {
     PageId page = kNoPage;
     uint32_t tokens = 0;
@@ -53,39 +54,42 @@ class PageStore {
   /// One user fewer. With the last one a page that is not sealed becomes free.
   void release(PageId page);
 
-  /// Sets pages aside for a sequence of a namespace, which allocates or acquires them later: `need`, of pages that are not
-  /// held now. False, and nothing changed, where that many are not to be had, or not for this namespace now. A page that
-  /// is set aside is always to be had. `need` is what a sequence asks for, of a namespace that is using the cache now.
-  bool may_reserve(uint64_t name_space, uint32_t need) { return beyond_share(name_space, need) == 0 && lacking(need) == 0; }
+  /// Sets pages aside for a sequence of a namespace, which allocates or acquires them later: `need`, of pages that are
+  /// not held now. False, and nothing changed, where that many are not to be had, or not for this namespace now. A page
+  /// that is set aside is always to be had. `need` is what a sequence asks for, of a namespace that is using the cache
+  /// now.
+  bool may_reserve(uint64_t name_space, uint32_t need) {
+    return beyond_share(name_space, need) == 0 && lacking(need) == 0;
+  }
   /// What it lacks for that: pages that nobody holds; pages of its own that would have to be given back.
   uint32_t lacking(uint32_t need) const;
   uint32_t beyond_share(uint64_t name_space, uint32_t need) { return shares_.excess(shares_.enter(name_space), need); }
   void begin_sequence(uint64_t name_space, uint32_t reserved);
-  void take_reserved(uint64_t name_space, uint32_t pages);   // they are held now, or not wanted any more
-  void reserve_again(uint64_t name_space, uint32_t pages);   // they were taken, and are not held any more
+  void take_reserved(uint64_t name_space, uint32_t pages);  // they are held now, or not wanted any more
+  void reserve_again(uint64_t name_space, uint32_t pages);  // they were taken, and are not held any more
   /// `cached` of its prompt's tokens were found, `computed` were not.
   void end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed);
 
-  /// A page to fill, in use by the caller. Gives up a cached page where none is free, or where there is no memory for it.
-  /// Absent when that does not help.
+  /// A page to fill, in use by the caller. Gives up a cached page where none is free, or where there is no memory for
+  /// it. Absent when that does not help.
   std::optional<PageId> allocate(uint64_t name_space);
   void copy(PageId from, PageId to, uint32_t tokens) { kv_.copy(from, to, tokens); }
-  /// Seals a page that the caller alone uses. Where there is a page that holds these tokens already, the caller uses that
-  /// one from now on and its own is free. Returns the page that the caller uses.
-  /// `checksum`: of the payload, where it is known already.
+  /// Seals a page that the caller alone uses. Where there is a page that holds these tokens already, the caller uses
+  /// that one from now on and its own is free. Returns the page that the caller uses. `checksum`: of the payload, where
+  /// it is known already.
   PageId seal(PageId page, PageId parent, uint64_t name_space, std::span<const uint32_t> tokens,
               std::optional<uint64_t> checksum = {});
 
   /// Pins the prefix that ends with a sealed page.
   enum class Pin : uint8_t {
     done,
-    beyond_all,     // more than all together may pin
-    beyond_share,   // more than its namespace may pin
-    no_room_now     // requests that run have set aside what would be held
+    beyond_all,    // more than all together may pin
+    beyond_share,  // more than its namespace may pin
+    no_room_now    // requests that run have set aside what would be held
   };
   Pin pin(PageId page);
   void unpin(PageId page);
-  bool is_pinned(PageId page) const;   // by a pin of its own
+  bool is_pinned(PageId page) const;  // by a pin of its own
   uint32_t pinned_pages() const { return pinned_; }
   const ShareOptions& limits() const { return shares_.options(); }
 
@@ -100,7 +104,7 @@ class PageStore {
   const PageShares& shares() const { return shares_; }
   uint64_t page_bytes() const { return kv_.geometry().page_bytes(); }
 
-  PageKey key(PageId page) const;   // of a sealed page; the root's for kNoPage
+  PageKey key(PageId page) const;  // of a sealed page; the root's for kNoPage
   /// Whether a page with this key was given up, as far as is remembered.
   bool was_evicted(const PageKey& key) const;
 
@@ -109,13 +113,13 @@ class PageStore {
   struct Node {
     PageId parent = kNoPage;
     uint32_t uses = 0, children = 0;
-    uint32_t pins = 0;      // its own, and one for each child with pins
-    uint32_t owner = 0;     // PageShares::number
-    bool checked = true;    // its payload is what was sealed
+    uint32_t pins = 0;    // its own, and one for each child with pins
+    uint32_t owner = 0;   // PageShares::number
+    bool checked = true;  // its payload is what was sealed
     bool held = false;
     Hook by_text, by_age;
   };
-  struct Text {   // a place in a text
+  struct Text {  // a place in a text
     PageId parent;
     uint64_t name_space;
     std::span<const uint32_t> tokens;
@@ -127,12 +131,12 @@ class PageStore {
     bool operator()(const Text& a, const Node& b) const { return less(a, store->text_of(b)); }
     static bool less(const Text& a, const Text& b);
   };
-  struct AgeOrder {   // by owner, then the least recently used
+  struct AgeOrder {  // by owner, then the least recently used
     const PageStore* store;
     bool operator()(const Node& a, const Node& b) const;
     bool operator()(const Node& a, uint32_t owner) const { return a.owner < owner; }
   };
-  template <Hook Node::*hook, class Order>
+  template <Hook Node::* hook, class Order>
   using Set = boost::intrusive::set<Node, boost::intrusive::member_hook<Node, Hook, hook>,
                                     boost::intrusive::compare<Order>, boost::intrusive::constant_time_size<false>>;
 
@@ -157,12 +161,12 @@ class PageStore {
   KvPages& kv_;
   PageShares shares_;
   uint32_t used_ = 0, held_ = 0, pinned_ = 0, reserved_ = 0, damaged_ = 0;
-  uint64_t last_use_ = 0;            // the latest
-  std::vector<Node> nodes_;          // by page
-  Set<&Node::by_text, TextOrder> by_text_;   // the sealed pages
-  Set<&Node::by_age, AgeOrder> by_age_;      // those that may be given up
+  uint64_t last_use_ = 0;                   // the latest
+  std::vector<Node> nodes_;                 // by page
+  Set<&Node::by_text, TextOrder> by_text_;  // the sealed pages
+  Set<&Node::by_age, AgeOrder> by_age_;     // those that may be given up
   using Bucket = std::array<uint64_t, 8>;
-  std::vector<Bucket> evicted_;      // key.low of pages given up, the latest first, by key.low mod the number of buckets
+  std::vector<Bucket> evicted_;  // key.low of pages given up, the latest first, by key.low mod the number of buckets
 };
 
 }  // namespace ellm::shm

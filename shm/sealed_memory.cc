@@ -18,7 +18,7 @@
 #include "shm/huge_pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U   // Linux 6.3
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
 #endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -27,7 +27,8 @@
 namespace ellm::shm {
 namespace {
 
-/// FUTURE_WRITE and not WRITE, under which kernels before 6.7 refuse shared mappings; our own writable one is gone by then.
+/// FUTURE_WRITE and not WRITE, under which kernels before 6.7 refuse shared mappings; our own writable one is gone by
+/// then.
 constexpr int kSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 [[noreturn]] void fail(int error, const std::string& what) {
@@ -67,9 +68,10 @@ int open_named(const std::string& name) {
   Descriptor object(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (object.fd < 0 && errno == ENOENT) return -1;
   if (object.fd < 0) fail(errno, path);
-  struct stat s {};
+  struct stat s{};
   if (::fstat(object.fd, &s) != 0) fail(errno, path);
-  if (!S_ISREG(s.st_mode) || s.st_uid != ::geteuid() || (s.st_mode & 077) != 0) fail(EPERM, path + " is not this user's alone");
+  if (!S_ISREG(s.st_mode) || s.st_uid != ::geteuid() || (s.st_mode & 077) != 0)
+    fail(EPERM, path + " is not this user's alone");
   if (::flock(object.fd, LOCK_EX | LOCK_NB) != 0)
     fail(errno == EWOULDBLOCK ? EBUSY : errno, path + " is another process's");
   return object.take();
@@ -123,11 +125,8 @@ SealedMemory::SealedMemory(const SealedOptions& options, int fd) : options_(opti
 }
 
 SealedMemory::SealedMemory(SealedMemory&& other) noexcept
-    : options_(std::move(other.options_)),
-      object_bytes_(other.object_bytes_),
-      checks_offset_(other.checks_offset_),
-      fd_(std::exchange(other.fd_, -1)),
-      base_(std::exchange(other.base_, nullptr)),
+    : options_(std::move(other.options_)), object_bytes_(other.object_bytes_), checks_offset_(other.checks_offset_),
+      fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)),
       no_huge_pages_(other.no_huge_pages_.load()) {}
 
 SealedMemory::~SealedMemory() {
@@ -154,15 +153,15 @@ std::optional<SealedMemory> SealedMemory::find(const SealedOptions& options, std
   if (fd < 0) return std::nullopt;
   SealedMemory memory(options, fd);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  struct stat s {};
+  struct stat s{};
   const char* why = nullptr;
   SealedHeaderData header{}, wanted{};
   if (options.fingerprint.size() > sizeof wanted.fingerprint) fail(EINVAL, "the fingerprint is too long");
   write_header(wanted, options, memory.object_bytes_, memory.checks_offset_);
   if (options.fd >= 0 && (::fcntl(fd, F_GET_SEALS) & kSeals) != kSeals) why = "it is not sealed";
   else if (::pread(fd, static_cast<void*>(&header), sizeof header, 0) != sizeof header) why = "it is not complete";
-  else if (why = difference(header, wanted); why != nullptr) {}
-  else if (::fstat(fd, &s) != 0 || s.st_size != static_cast<off_t>(memory.object_bytes_)) why = "its size is another";
+  else if (why = difference(header, wanted); why != nullptr) {
+  } else if (::fstat(fd, &s) != 0 || s.st_size != static_cast<off_t>(memory.object_bytes_)) why = "its size is another";
   else if (!is_whole(fd, memory.object_bytes_)) why = "a part of it is gone";
   if (why != nullptr) {
     refused = why;

@@ -3,10 +3,13 @@
 //     make ──► written by its owner, by nobody's name ──seal──► read-only for good ──► found by a later process, or removed
 //               └─ the process ends: the memory is gone
 //
-//   anonymous   a memfd; seal() has the kernel refuse every later write, size and hole. Outlives the process in somebody
+//   anonymous   a memfd; seal() has the kernel refuse every later write, size and hole. Outlives the process in
+//   somebody
 //               else's hands only (systemd's file-descriptor store).
-//   named       an object in /dev/shm with mode 0600, which gets its name in seal(). The kernel does not keep its user's
-//               other processes from writing to it, so whoever finds one has to compare checks(). Locked while it is used.
+//   named       an object in /dev/shm with mode 0600, which gets its name in seal(). The kernel does not keep its
+//   user's
+//               other processes from writing to it, so whoever finds one has to compare checks(). Locked while it is
+//               used.
 // The bytes: SealedHeaderData | data, from the second huge page on | a checksum for each piece of the data. Errors are
 // std::system_error. One thread, but for populate().
 #pragma once
@@ -22,17 +25,17 @@ namespace ellm::shm {
 /// Names of our objects in /dev/shm begin so; the user's number follows.
 inline constexpr const char* kWeightsPrefix = "ellm-weights.";
 
-inline constexpr uint64_t kSealedMagic = 0x3130574d6d6c6c65;   // "ellmMW01" in memory
+inline constexpr uint64_t kSealedMagic = 0x3130574d6d6c6c65;  // "ellmMW01" in memory
 inline constexpr uint32_t kSealedVersion = 1;
 inline constexpr uint32_t kMostSealedFingerprintBytes = 944;
 
 /// tests/shm/sealed_memory_test.cc holds every offset: raise kSealedVersion when one changes.
 struct SealedHeaderData {
-  std::atomic<uint64_t> magic;   // stored last (release): what has it is complete
+  std::atomic<uint64_t> magic;  // stored last (release): what has it is complete
   uint32_t version;
   uint32_t fingerprint_bytes;
   uint64_t object_bytes, data_offset, data_bytes, checks_offset, check_count;
-  uint64_t digest;               // XXH3-64 of the header with this field and the magic 0
+  uint64_t digest;  // XXH3-64 of the header with this field and the magic 0
   char pad[16];
   char fingerprint[kMostSealedFingerprintBytes];
 };
@@ -48,8 +51,9 @@ struct SealedOptions {
 
 class SealedMemory {
  public:
-  /// What an earlier process left, if it is complete and what these options want; then it is mapped, read-only. Otherwise
-  /// `refused` says what is wrong with it, if there is anything, and it is removed. EBUSY: another process has it.
+  /// What an earlier process left, if it is complete and what these options want; then it is mapped, read-only.
+  /// Otherwise `refused` says what is wrong with it, if there is anything, and it is removed. EBUSY: another process
+  /// has it.
   static std::optional<SealedMemory> find(const SealedOptions& options, std::string& refused);
   /// Fresh memory to be written; populate() it first.
   static SealedMemory make(const SealedOptions& options);
@@ -60,7 +64,7 @@ class SealedMemory {
   SealedMemory& operator=(SealedMemory&&) = delete;
   ~SealedMemory();
 
-  std::byte* data() const;   // at a huge page's border; read-only once it is sealed
+  std::byte* data() const;  // at a huge page's border; read-only once it is sealed
   size_t bytes() const { return options_.bytes; }
   int fd() const { return fd_; }
   /// By piece. To be filled in before it is sealed.
@@ -70,8 +74,8 @@ class SealedMemory {
 
   /// Bytes that populate() takes at a time.
   static constexpr size_t kSlab = size_t{64} << 20;
-  /// Puts memory behind a slab (number `slab` of data() and what follows it), in huge pages where the kernel has any: also
-  /// where it does not hand them out for shared memory by itself. Returns an errno or 0. Any thread.
+  /// Puts memory behind a slab (number `slab` of data() and what follows it), in huge pages where the kernel has any:
+  /// also where it does not hand them out for shared memory by itself. Returns an errno or 0. Any thread.
   int populate(size_t slab);
   size_t slabs() const;
   /// Whether populate() has found that this kernel makes none for us.

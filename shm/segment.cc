@@ -1,10 +1,10 @@
 // See segment.h.
 //
 // Memory is taken when a page is first allocated, not when the segment is made: a budget of many gigabytes must neither
-// delay the start nor be held before it is used (ftruncate takes none, fallocate would take all). But memory that is not
-// there when a mapped page is first touched is a SIGBUS in the middle of a kernel. So populate() has the kernel put memory
-// behind a range (MADV_POPULATE_WRITE), which reports failure like any other call; it also heeds NUMA policy and huge
-// pages, as fallocate page by page would not, and spares the workers the page faults.
+// delay the start nor be held before it is used (ftruncate takes none, fallocate would take all). But memory that is
+// not there when a mapped page is first touched is a SIGBUS in the middle of a kernel. So populate() has the kernel put
+// memory behind a range (MADV_POPULATE_WRITE), which reports failure like any other call; it also heeds NUMA policy and
+// huge pages, as fallocate page by page would not, and spares the workers the page faults.
 #include "shm/segment.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include "shm/huge_pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U   // Linux 6.3
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
 #endif
 
 namespace ellm::shm {
@@ -51,19 +51,17 @@ void lock(int fd, const std::string& name) {
 }  // namespace
 
 Segment::Segment(Segment&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      no_huge_pages_(other.no_huge_pages_) {}
+    : fd_(std::exchange(other.fd_, -1)), data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)), no_huge_pages_(other.no_huge_pages_) {}
 
 Segment::~Segment() {
   if (data_ != nullptr) munmap(data_, bytes_);
-  if (fd_ >= 0) flock(fd_, LOCK_UN);   // now, even if the kernel (khugepaged) still looks at the file
+  if (fd_ >= 0) flock(fd_, LOCK_UN);  // now, even if the kernel (khugepaged) still looks at the file
   if (fd_ >= 0) close(fd_);
 }
 
 void Segment::map(size_t bytes) {
-  data_ = map_shared(fd_, bytes, PROT_READ | PROT_WRITE);   // excluded from core dumps: it holds prompts
+  data_ = map_shared(fd_, bytes, PROT_READ | PROT_WRITE);  // excluded from core dumps: it holds prompts
   if (data_ == nullptr) fail(errno, "mapping " + std::to_string(bytes >> 20) + " MiB");
   bytes_ = bytes;
 }
@@ -89,7 +87,7 @@ std::optional<Segment> Segment::open(const std::string& name) {
   if (fd < 0 && errno == ENOENT) return std::nullopt;
   if (fd < 0) fail(errno, "opening " + path_of(name));
   Segment segment(fd);
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) fail(errno, path_of(name));
   if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0)
     fail(EPERM, path_of(name) + " is not this user's alone");
@@ -100,10 +98,11 @@ std::optional<Segment> Segment::open(const std::string& name) {
 
 Segment Segment::adopt(int fd) {
   Segment segment(fd);
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) fail(errno, "a descriptor that was passed in");
   const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) fail(EINVAL, "a descriptor that was passed in is no memfd of final size");
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    fail(EINVAL, "a descriptor that was passed in is no memfd of final size");
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   if (status.st_size > 0) segment.map(static_cast<size_t>(status.st_size));
   return segment;
@@ -115,7 +114,8 @@ int Segment::populate(size_t offset, size_t bytes) const {
   const size_t first = offset / kSmallPage * kSmallPage, last = round_up_to(offset + bytes, kSmallPage);
   if (madvise(data_ + first, last - first, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
-  return fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;   // before Linux 5.14
+  return fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0
+                                                                                       : errno;  // before Linux 5.14
 }
 
 /// The huge pages that a range touches and the segment has whole; those that have memory stay as they are.

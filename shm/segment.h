@@ -2,8 +2,8 @@
 // stands in it is page_record.h's affair.
 //   anonymous   a memfd; outlives this process in somebody else's hands only (systemd's file-descriptor store)
 //   named       an object in /dev/shm with mode 0600; outlives this process by itself
-// A named segment belongs to one process at a time: whoever has it holds a lock on its file, which the kernel gives back
-// when the process ends, however it ends. Errors are std::system_error.
+// A named segment belongs to one process at a time: whoever has it holds a lock on its file, which the kernel gives
+// back when the process ends, however it ends. Errors are std::system_error.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -20,8 +20,8 @@ class Segment {
  public:
   /// `name` empty: anonymous. A named object must not exist.
   static Segment make(const std::string& name, size_t bytes);
-  /// The named object, locked and mapped; absent where there is none. EBUSY: another process has it. EPERM: it belongs to
-  /// another user, or others may open it.
+  /// The named object, locked and mapped; absent where there is none. EBUSY: another process has it. EPERM: it belongs
+  /// to another user, or others may open it.
   static std::optional<Segment> open(const std::string& name);
   /// A memfd that this process was given; it becomes the segment's.
   static Segment adopt(int fd);

@@ -1,11 +1,12 @@
-// Attention and the row functions of every kernel level on one core: decode in bytes of KV per second beside the memory's read bandwidth, prefill
-// in floating-point operations per second beside the peak of fused multiply-adds, both measured here.
+// Attention and the row functions of every kernel level on one core: decode in bytes of KV per second beside the
+// memory's read bandwidth, prefill in floating-point operations per second beside the peak of fused multiply-adds, both
+// measured here.
 //   decode/LEVEL/KV/head_dim/group/depth   one query row; pages at random places in 256 MB
 //   (KV int8 and int4: with the mean of K taken out, as served; int8-bare, int4-bare: without, to see what it costs)
 //   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
-//   private, shared/LEVEL/KV/head_dim/group/depth   a step's decodes of 16 sequences and 8 KV heads: each with pages of its own, or
-//   all over one prefix of `depth` tokens, stacked
-//   rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in bytes of floats read and written per second
+//   private, shared/LEVEL/KV/head_dim/group/depth   a step's decodes of 16 sequences and 8 KV heads: each with pages of
+//   its own, or all over one prefix of `depth` tokens, stacked rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in
+//   bytes of floats read and written per second
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -26,8 +27,8 @@ namespace {
 
 using kernels::AttentionArgs;
 using kernels::KernelSet;
-using kernels::KvType;
 using kernels::kPageTokens;
+using kernels::KvType;
 using kernels::Level;
 
 bool runs_here(Level level) {
@@ -115,7 +116,7 @@ __attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
 struct Cache {
   size_t k_bytes, v_bytes;
   Memory memory;
-  std::vector<const std::byte*> k, v;    // (page)
+  std::vector<const std::byte*> k, v;  // (page)
 
   Cache(const KernelSet& set, KvType type, uint32_t head_dim, size_t bytes)
       : k_bytes(k_block_bytes(type, head_dim)), v_bytes(v_block_bytes(type, head_dim)), memory(bytes) {
@@ -148,18 +149,23 @@ struct Stored {
   KvType type;
   bool mean;
 };
-const std::vector<Stored> kStored = {{"f16", KvType::f16, false}, {"int8", KvType::int8, true}, {"int8-bare", KvType::int8, false},
-                                     {"int4", KvType::int4, true}, {"int4-bare", KvType::int4, false}};
+const std::vector<Stored> kStored = {{"f16", KvType::f16, false},
+                                     {"int8", KvType::int8, true},
+                                     {"int8-bare", KvType::int8, false},
+                                     {"int4", KvType::int4, true},
+                                     {"int4-bare", KvType::int4, false}};
 
 /// A key mean for contexts of up to 64K tokens.
 struct Mean {
   std::vector<float> mean, part, cos, sin, turns;
   std::vector<uint32_t> pair_dims;
   kernels::KeyMean view;
-  Mean(uint32_t head_dim, uint32_t pairs) : mean(head_dim, 2.0f), part(head_dim, 0.5f), cos(size_t{2048} * head_dim / 2, 0.6f), sin(cos.size(), 0.8f) {
+  Mean(uint32_t head_dim, uint32_t pairs)
+      : mean(head_dim, 2.0f), part(head_dim, 0.5f), cos(size_t{2048} * head_dim / 2, 0.6f), sin(cos.size(), 0.8f) {
     turns.assign(pairs * 2 * kPageTokens, 0.5f);
     for (uint32_t p = 0; p < pairs; ++p) pair_dims.insert(pair_dims.end(), {p, p + head_dim / 2});
-    view = {mean.data(), part.data(), cos.data(), sin.data(), head_dim / 2, true, pairs, pair_dims.data(), turns.data()};
+    view = {mean.data(), part.data(), cos.data(),       sin.data(),  head_dim / 2,
+            true,        pairs,       pair_dims.data(), turns.data()};
   }
 };
 
@@ -188,7 +194,8 @@ struct Queries {
   }
 };
 
-void decode(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+void decode(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group,
+            uint32_t depth) {
   const Cache cache(set, stored.type, head_dim, 256u << 20);
   Queries queries(cache, stored, head_dim, group, 1, depth - 1);
   const size_t pages = depth / kPageTokens;
@@ -202,19 +209,22 @@ void decode(benchmark::State& state, const KernelSet& set, const Stored& stored,
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * pages * (cache.k_bytes + cache.v_bytes)));
 }
 
-void prefill(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+void prefill(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group,
+             uint32_t depth) {
   constexpr uint32_t kRows = 512;
   const Cache cache(set, stored.type, head_dim, depth > 4096 ? 32u << 20 : 8u << 20);
   Queries queries(cache, stored, head_dim, group, kRows, depth);
   for (auto _ : state) set.attention(queries.args);
   double pairs = 0;
   for (uint32_t r = 0; r < kRows; ++r) pairs += depth + r + 1;
-  state.counters["FLOP"] = benchmark::Counter(4.0 * head_dim * group * pairs, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["FLOP"] =
+      benchmark::Counter(4.0 * head_dim * group * pairs, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 constexpr uint32_t kSharers = 16, kShareHeads = 8;
 
-void private_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+void private_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim,
+                    uint32_t group, uint32_t depth) {
   const Cache cache(set, stored.type, head_dim, 512u << 20);
   Queries queries(cache, stored, head_dim, group, 1, depth - 1);
   const size_t pages = depth / kPageTokens;
@@ -227,17 +237,20 @@ void private_prefix(benchmark::State& state, const KernelSet& set, const Stored&
       at = at + 2 * pages <= cache.k.size() ? at + pages : 0;
     }
   }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kSharers * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
+  state.SetBytesProcessed(
+      static_cast<int64_t>(state.iterations() * kSharers * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
 }
 
-void shared_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim, uint32_t group, uint32_t depth) {
+void shared_prefix(benchmark::State& state, const KernelSet& set, const Stored& stored, uint32_t head_dim,
+                   uint32_t group, uint32_t depth) {
   const Cache cache(set, stored.type, head_dim, 512u << 20);
   Queries queries(cache, stored, head_dim, group, kSharers, depth - 1);
   const uint32_t pages = depth / kPageTokens, segments = pages / kernels::kSegmentPages;
   const size_t floats = size_t{segments} * group * kernels::attention_partial_floats(head_dim);
   std::vector<float> partials(kSharers * floats);
   std::vector<kernels::StackedRow> stack;
-  for (uint32_t r = 0; r < kSharers; ++r) stack.push_back({&queries.q[r * group * head_dim], depth - 1, &partials[r * floats]});
+  for (uint32_t r = 0; r < kSharers; ++r)
+    stack.push_back({&queries.q[r * group * head_dim], depth - 1, &partials[r * floats]});
   std::vector<const std::byte*> k(kSharers * kernels::kSegmentPages), v(k.size());
   size_t at = 0;
   for (auto _ : state) {
@@ -263,7 +276,8 @@ void shared_prefix(benchmark::State& state, const KernelSet& set, const Stored& 
       at = at + 2 * pages <= cache.k.size() ? at + pages : 0;
     }
   }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
+  state.SetBytesProcessed(
+      static_cast<int64_t>(state.iterations() * kShareHeads * pages * (cache.k_bytes + cache.v_bytes)));
 }
 
 template <class F>
@@ -297,13 +311,18 @@ void add_row_functions(const KernelSet& set) {
 void add_level(const KernelSet& set) {
   const std::string level = set.name;
   add_row_functions(set);
-  benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) { fma_peak(s, set.level); })
-      ->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark(("fma_peak/" + level).c_str(), [&set](auto& s) {
+    fma_peak(s, set.level);
+  })->Unit(benchmark::kMicrosecond);
   for (const Stored& stored : kStored) {
-    for (const auto& [head_dim, group] : std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 4}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
-      const std::string shape = level + "/" + stored.name + "/" + std::to_string(head_dim) + "/" + std::to_string(group) + "/";
+    for (const auto& [head_dim, group] :
+         std::vector<std::pair<uint32_t, uint32_t>>{{64, 1}, {64, 3}, {64, 4}, {64, 7}, {128, 1}, {128, 3}, {128, 6}}) {
+      const std::string shape =
+          level + "/" + stored.name + "/" + std::to_string(head_dim) + "/" + std::to_string(group) + "/";
       const auto add = [&, head_dim = head_dim, group = group](const std::string& name, uint32_t depth, auto run) {
-        benchmark::RegisterBenchmark((name + "/" + shape + std::to_string(depth)).c_str(), [&set, &stored, head_dim, group, depth, run](auto& s) {
+        benchmark::RegisterBenchmark((name + "/" + shape + std::to_string(depth)).c_str(), [&set, &stored, head_dim,
+                                                                                            group, depth,
+                                                                                            run](auto& s) {
           run(s, set, stored, head_dim, group, depth);
         })->Unit(benchmark::kMicrosecond);
       };

@@ -37,7 +37,8 @@ void barriers_with_work(benchmark::State& state) {
     pool.run([&](Worker& worker) {
       for (int i = 0; i < kBarriersPerRun; ++i) {
         const auto end = std::chrono::steady_clock::now() + work;
-        while (std::chrono::steady_clock::now() < end) {}
+        while (std::chrono::steady_clock::now() < end) {
+        }
         worker.barrier();
       }
     });
@@ -51,7 +52,8 @@ void next_items(benchmark::State& state) {
   for (auto _ : state) {
     pool.run([](Worker& worker) {
       for (int i = 0; i < kBarriersPerRun; ++i) {
-        while (worker.next() < 64) {}
+        while (worker.next() < 64) {
+        }
         worker.barrier();
       }
     });

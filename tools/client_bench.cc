@@ -117,8 +117,9 @@ int main(int argc, char** argv) {
     bool good = compare(
         batches, 250, "bare ping-pong of two processes", [&] { peer.round_trip(); }, "status round trip",
         [&] { client.status(); }, 2);
-    good &= compare(batches, 10, "/bin/true", [] { run_process({"/bin/true"}); }, "ellm tokenize",
-                    [&] { run_process({program, "--socket", socket, "tokenize", "Why is the sky blue?"}); }, 10);
+    good &= compare(
+        batches, 10, "/bin/true", [] { run_process({"/bin/true"}); }, "ellm tokenize",
+        [&] { run_process({program, "--socket", socket, "tokenize", "Why is the sky blue?"}); }, 10);
     return good ? 0 : 1;
   } catch (const std::exception& error) {
     fprintf(stderr, "client-bench: %s\n", error.what());

@@ -42,7 +42,7 @@ bool runs(Level level) {
   return false;
 }
 
-double int8_peak(Level level) {   // operations per second
+double int8_peak(Level level) {  // operations per second
   constexpr uint64_t kSteps = 2000000;
   double best = 0;
   for (int i = 0; i < 3; ++i) {
@@ -53,7 +53,7 @@ double int8_peak(Level level) {   // operations per second
   return best;
 }
 
-constexpr size_t kStream = size_t{384} << 20;   // larger than any cache that one core is given
+constexpr size_t kStream = size_t{384} << 20;  // larger than any cache that one core is given
 
 /// The best of one, two and four streams.
 double read_bandwidth(Level level, const std::byte* p) {
@@ -148,8 +148,8 @@ void pack(benchmark::State& state, const KernelSet* set, uint32_t cols) {
     for (uint32_t r = 0; r < 16; ++r) set->pack_q8(t.x, r, row.data(), 0, t.x.blocks());
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = benchmark::Counter(16.0 * 4 * cols, benchmark::Counter::kIsIterationInvariantRate,
-                                              benchmark::Counter::kIs1000);
+  state.counters["GB/s"] =
+      benchmark::Counter(16.0 * 4 * cols, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
 void register_level(const KernelSet* set) {

@@ -13,7 +13,8 @@ ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const Runner
                          const kernels::KernelSet& kernels)
     : ModelRunner(std::move(model), options, kernels, nullptr) {}
 
-ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options, runtime::WorkerPool& pool)
+ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options,
+                         runtime::WorkerPool& pool)
     : ModelRunner(std::move(model), options, model::choose_kernels(options.kernels), &pool) {}
 
 ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const RunnerOptions& options,
@@ -21,7 +22,8 @@ ModelRunner::ModelRunner(std::shared_ptr<const model::Model> model, const Runner
     : model_(std::move(model)), kernels_(kernels) {
   if (shared == nullptr) shared = &own_pool_.emplace(runtime::read_topology(), options.threads);
   kv_ = shm::KvPages::create({.geometry = model::page_geometry(model_->config(), options.kv_type),
-                              .pages = options.pages, .fingerprint = "runner"});
+                              .pages = options.pages,
+                              .fingerprint = "runner"});
   forward_ = std::make_unique<model::ForwardPass>(model_, kernels_, *shared, *kv_, options.max_rows, options.max_rows);
 }
 

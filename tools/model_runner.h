@@ -1,5 +1,5 @@
-// A model with everything a step needs, without daemon, engine or sampling: token ids in, logits out. For the tests and the
-// programs that judge models. One thread at a time.
+// A model with everything a step needs, without daemon, engine or sampling: token ids in, logits out. For the tests and
+// the programs that judge models. One thread at a time.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,7 +19,7 @@ struct RunnerOptions {
   uint32_t threads = 2;
   shm::KvTypes kv_type = shm::KvType::f16;
   uint32_t pages = 64;
-  uint32_t max_rows = 512;   // of a step, all with logits
+  uint32_t max_rows = 512;  // of a step, all with logits
 };
 
 class ModelRunner {
@@ -39,7 +39,7 @@ class ModelRunner {
   struct Feed {
     Sequence* sequence;
     std::span<const uint32_t> tokens;
-    uint32_t logits;              // of the last rows
+    uint32_t logits;  // of the last rows
   };
 
   /// One step over several sequences: logits rows in order, (sum of logits, vocabulary), valid until the next step.

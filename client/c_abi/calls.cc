@@ -97,9 +97,7 @@ int ellm_score(ellm_client* client, const ellm_request* request, uint32_t top, e
   });
 }
 
-int ellm_models_list(ellm_client* client, ellm_reply** out) {
-  return models(client, ModelsAction::list, nullptr, out);
-}
+int ellm_models_list(ellm_client* client, ellm_reply** out) { return models(client, ModelsAction::list, nullptr, out); }
 int ellm_models_load(ellm_client* client, const char* name, ellm_reply** out) {
   return models(client, ModelsAction::load, name, out);
 }

@@ -1,5 +1,5 @@
-// ellm.h: completions. A stream's pieces wait in a queue that the connection's reader fills, so that callbacks run in the
-// caller's thread and may call the client again.
+// ellm.h: completions. A stream's pieces wait in a queue that the connection's reader fills, so that callbacks run in
+// the caller's thread and may call the client again.
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -29,10 +29,8 @@ class Inbox {
   int take(Token& token, int timeout_ms) {
     std::unique_lock lock(mutex_);
     auto there = [&] { return ended_ || !tokens_.empty(); };
-    if (timeout_ms < 0)
-      changed_.wait(lock, there);
-    else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), there))
-      return ELLM_TIMEOUT;
+    if (timeout_ms < 0) changed_.wait(lock, there);
+    else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), there)) return ELLM_TIMEOUT;
     if (!tokens_.empty()) {
       token = std::move(tokens_.front());
       tokens_.pop_front();
@@ -74,7 +72,7 @@ Chat chat_of(const ellm_request& r) {
 struct ellm_stream {
   std::shared_ptr<Inbox> inbox;
   Running running;
-  Token current = {};               // what the last event points to
+  Token current = {};  // what the last event points to
   std::vector<float> logprobs = {};
 };
 
@@ -127,7 +125,7 @@ void pass_on(ellm_stream& stream, ellm_on_event on_event, void* user) {
 template <class Make>
 int complete(ellm_client* client, const ellm_request* request, ellm_on_event on_event, void* user, ellm_reply** answer,
              Make&& make) {
-  constexpr int kAttempts = 3;   // as the blocking calls of Client
+  constexpr int kAttempts = 3;  // as the blocking calls of Client
   return guarded([&] {
     require(client != nullptr && request != nullptr, "the client or the request is NULL");
     for (int attempt = 1;; attempt++) {

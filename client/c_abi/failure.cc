@@ -55,7 +55,7 @@ int note_failure() noexcept {
       return note(ELLM_E_INTERNAL, error.what());
     }
   } catch (...) {
-    return ELLM_E_MEMORY;          // there was none for the message
+    return ELLM_E_MEMORY;  // there was none for the message
   }
 }
 

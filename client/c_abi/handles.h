@@ -30,10 +30,10 @@ struct ellm_reply {
   std::vector<std::string> pieces = {};
   std::vector<float> log_probs = {};
   std::vector<std::vector<ellm_token_logprob>> top = {};
-  std::optional<ellm::client::Completion> completion = {};    // but for what stands above
+  std::optional<ellm::client::Completion> completion = {};  // but for what stands above
   std::vector<ellm::client::ModelInfo> models = {};
   std::optional<ellm::client::StatusReply> status = {};
-  std::vector<ellm_reply> others = {};                        // samples behind the first
+  std::vector<ellm_reply> others = {};  // samples behind the first
 };
 
 namespace ellm::client::c_abi {

@@ -25,11 +25,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kWindowLines = 1024, kWindowBytes = 64 << 20;
-constexpr size_t kMostAhead = 8 * kWindowLines;   // lines between the first without a result and the last begun
-constexpr int kMostLosses = 5;                    // connections lost in a row, without a result
+constexpr size_t kMostAhead = 8 * kWindowLines;  // lines between the first without a result and the last begun
+constexpr int kMostLosses = 5;                   // connections lost in a row, without a result
 constexpr auto kShortestPause = 20ms;
 constexpr uint32_t kShortestHintMs = 50;
-constexpr size_t kGrowEvery = 64;                 // answers without `busy` until one more is tried
+constexpr size_t kGrowEvery = 64;  // answers without `busy` until one more is tried
 
 constexpr const char* kExamples =
     "  ellm batch questions.jsonl                       results in questions.out.jsonl\n"
@@ -49,7 +49,7 @@ struct Job {
 };
 
 struct Ended {
-  uint64_t ticket;               // of one start of one job
+  uint64_t ticket;  // of one start of one job
   client::Completion completion;
   std::exception_ptr error;
 };
@@ -106,8 +106,8 @@ class Batch {
   }
   std::string statistics() const {
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
-    return format("%zu prompt tokens (%zu cached), %zu tokens in %.1f s (%.0f/s)", prompt_tokens_, cached_tokens_, tokens_,
-                  seconds, static_cast<double>(tokens_) / std::max(seconds, 1e-3));
+    return format("%zu prompt tokens (%zu cached), %zu tokens in %.1f s (%.0f/s)", prompt_tokens_, cached_tokens_,
+                  tokens_, seconds, static_cast<double>(tokens_) / std::max(seconds, 1e-3));
   }
 
  private:
@@ -157,7 +157,7 @@ class Batch {
 
   void take(Ended ended) {
     const auto found = running_.find(ended.ticket);
-    if (found == running_.end()) return;               // its start has failed already
+    if (found == running_.end()) return;  // its start has failed already
     if (ended.error) return fail(ended.ticket, ended.error);
     if (was_cancelled(ended.completion)) return again(ended.ticket, kShortestPause);
     const size_t index = found->second.index;
@@ -212,14 +212,14 @@ class Batch {
   const size_t in_flight_;
   const BatchInput& input_;
   BatchOutput& output_;
-  Inbox inbox_;                  // outlives the client, whose thread fills it
+  Inbox inbox_;  // outlives the client, whose thread fills it
   client::Client client_;
   TokenTexts texts_;
   std::deque<Job> waiting_;
-  std::unordered_map<uint64_t, Job> running_;   // by ticket
+  std::unordered_map<uint64_t, Job> running_;  // by ticket
   uint64_t last_ticket_ = 0;
-  size_t next_ = 0;              // the first line that was in no window
-  size_t limit_;                 // in flight at most; falls where the daemon is busy
+  size_t next_ = 0;  // the first line that was in no window
+  size_t limit_;     // in flight at most; falls where the daemon is busy
   size_t since_busy_ = 0;
   int losses_ = 0;
   Clock::time_point not_before_{}, last_loss_{};
@@ -257,10 +257,11 @@ std::string run_rest(const CommandLine& line, const UrgencyOptions& urgency, con
 }  // namespace
 
 int batch_command(Invocation& invocation) {
-  CommandLine line(invocation,
-                   "Runs a file of requests, one JSON object a line as in OpenAI's batch API, and writes a line with the "
-                   "result of each. Requests that begin alike run beside each other, so that what they share is read once.",
-                   kExamples);
+  CommandLine line(
+      invocation,
+      "Runs a file of requests, one JSON object a line as in OpenAI's batch API, and writes a line with the "
+      "result of each. Requests that begin alike run beside each other, so that what they share is read once.",
+      kExamples);
   Options options;
   line.app.add_option("FILE", options.input, "The requests")->required();
   line.app

@@ -25,7 +25,7 @@ std::string name_in(std::string_view text) {
   try {
     return custom_id_of(parse_line(text));
   } catch (const LineError&) {
-    return "";   // said when its turn comes
+    return "";  // said when its turn comes
   }
 }
 
@@ -48,7 +48,7 @@ BatchInput::BatchInput(const std::string& path) : path_(path), file_(fopen(path.
     number++;
     std::string_view text(line.text, static_cast<size_t>(got));
     size_t begin = 0;
-    if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(begin = 3);   // a byte order mark
+    if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(begin = 3);  // a byte order mark
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
     if (text.find_first_not_of(" \t") == text.npos) continue;
     lines_.push_back({{name_in(text), hash_of(text), number}, offset + begin, text.size()});
@@ -57,8 +57,8 @@ BatchInput::BatchInput(const std::string& path) : path_(path), file_(fopen(path.
     auto [other, first] = index_.emplace(added.custom_id, lines_.size() - 1);
     if (!first)
       throw Failure(kData, format("%s: lines %ju and %ju have the same custom_id %s", path.c_str(),
-                                  static_cast<uintmax_t>(lines_[other->second].number),
-                                  static_cast<uintmax_t>(number), quoted(added.custom_id).c_str()));
+                                  static_cast<uintmax_t>(lines_[other->second].number), static_cast<uintmax_t>(number),
+                                  quoted(added.custom_id).c_str()));
   }
   if (ferror(file_.get())) throw Failure(kNoInput, "cannot read " + path + ": " + strerror(errno));
 }
@@ -78,8 +78,8 @@ std::string BatchInput::read(const InputLine& line) const {
     have += static_cast<size_t>(got);
   }
   if (hash_of(text) != line.hash)
-    throw Failure(kData, format("%s: line %ju has changed while the batch ran: run the command again",
-                                path_.c_str(), static_cast<uintmax_t>(line.number)));
+    throw Failure(kData, format("%s: line %ju has changed while the batch ran: run the command again", path_.c_str(),
+                                static_cast<uintmax_t>(line.number)));
   return text;
 }
 

@@ -14,7 +14,7 @@
 namespace ellm::cli {
 
 struct InputLine : LineName {
-  uint64_t offset = 0, bytes = 0;   // without the newline
+  uint64_t offset = 0, bytes = 0;  // without the newline
 };
 
 class BatchInput {

@@ -90,7 +90,7 @@ void BatchOutput::open(const std::string& path, bool restart) {
     fd_ = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   } else {
     fresh_ = stat(path.c_str(), &output) != 0;
-    const bool other = !fresh_ && !S_ISREG(output.st_mode);   // a pipe that is open to read, too, would never be closed
+    const bool other = !fresh_ && !S_ISREG(output.st_mode);  // a pipe that is open to read, too, would never be closed
     fd_ = ::open(path.c_str(), (other ? O_WRONLY : O_RDWR | O_CREAT) | O_CLOEXEC, 0666);
   }
   if (fd_ < 0 || fstat(fd_, &output) != 0)
@@ -130,8 +130,8 @@ void BatchOutput::check(size_t index, std::string_view line) {
     throw Failure(kData, where + " is the result of " + quoted(known.custom_id) + ", but " + there + " is " +
                              quoted(expected.custom_id) + ": the input has changed" + kAdvice);
   if (known.id != result_id(expected.hash))
-    throw Failure(kData, where + " is the result of " + quoted(known.custom_id) + ", which has changed since: " + there +
-                             kAdvice);
+    throw Failure(kData, where + " is the result of " + quoted(known.custom_id) +
+                             ", which has changed since: " + there + kAdvice);
   failed_ += known.failed;
 }
 
@@ -152,7 +152,7 @@ void BatchOutput::resume_ahead() {
   if (first == held_.end() || first->first != next_) return;
   std::string line = std::move(first->second);
   held_.erase(first);
-  put(next_, std::move(line), false);     // and those behind it
+  put(next_, std::move(line), false);  // and those behind it
 }
 
 void BatchOutput::put(size_t index, std::string line, bool failed) {

@@ -48,9 +48,9 @@ class BatchOutput {
   std::string path_, ahead_path_;
   int fd_ = -1, ahead_fd_ = -1;
   bool regular_ = false, fresh_ = true;
-  uint64_t end_ = 0, ahead_end_ = 0;      // of the whole lines in the files
+  uint64_t end_ = 0, ahead_end_ = 0;  // of the whole lines in the files
   size_t next_ = 0, failed_ = 0;
-  std::map<size_t, std::string> held_;    // behind next_
+  std::map<size_t, std::string> held_;  // behind next_
 };
 
 }  // namespace ellm::cli

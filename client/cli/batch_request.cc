@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kDepth = 64;   // the daemon's
+constexpr size_t kDepth = 64;  // the daemon's
 
 [[noreturn]] void invalid(const std::string& message) { throw LineError("invalid_request", message); }
 
@@ -117,7 +117,7 @@ void read_logit_bias(Members& body, client::Sampling& sampling) {
 }
 
 void read_length(Members& body, uint32_t& max_tokens) {
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {   // the second is the newer name
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // the second is the newer name
     if (!body.find(name)) continue;
     uint32_t value = 0;
     body.read(name, value);
@@ -162,7 +162,7 @@ void read_samples(Members& body, uint32_t& n) {
 /// A string, or parts of type text.
 std::string read_content(Members& message, const std::string& where) {
   const json::value* content = message.find("content");
-  if (!content) return "";                       // of an assistant that calls tools
+  if (!content) return "";  // of an assistant that calls tools
   if (content->is_string()) return std::string(content->get_string());
   if (!content->is_array()) message.wrong("content", "a string or a list of parts");
   std::string text;
@@ -190,7 +190,7 @@ std::vector<client::ChatMessage> read_messages(Members& body) {
     message.read("role", to.role);
     if (to.role.empty()) invalid(where + " has no role");
     to.content = read_content(message, where);
-    json::object extra;                          // name, tool_calls, tool_call_id …: the template's to use
+    json::object extra;  // name, tool_calls, tool_call_id …: the template's to use
     for (const auto& member : message.object())
       if (member.key() != "role" && member.key() != "content") extra.emplace(member.key(), member.value());
     if (!extra.empty()) to.extra = serialize(extra);
@@ -226,7 +226,7 @@ client::Generate read_plain(Members& body) {
   const json::value* prompt = body.find("prompt");
   if (!prompt) invalid("body has no prompt");
   if (prompt->is_array() && prompt->get_array().size() == 1 && !prompt->get_array()[0].is_number())
-    prompt = &prompt->get_array()[0];            // a list of one prompt
+    prompt = &prompt->get_array()[0];  // a list of one prompt
   if (prompt->is_string()) {
     plain.prompt = prompt->get_string();
   } else if (prompt->is_array()) {

@@ -83,7 +83,8 @@ json::object choice(const BatchRequest& request, const client::Completion& compl
 int status_code(client::ErrorCode code) {
   using client::ErrorCode;
   switch (code) {
-    case ErrorCode::bad_request: case ErrorCode::template_failed: return 400;
+    case ErrorCode::bad_request:
+    case ErrorCode::template_failed: return 400;
     case ErrorCode::no_such_model: return 404;
     case ErrorCode::too_large: return 413;
     default: return 500;
@@ -136,10 +137,8 @@ std::string refusal_line(const LineName& line, const client::ClientError& error)
 }
 
 std::string broken_line(const LineName& line, const LineError& error) {
-  return serialize(result(line, nullptr,
-                          json::object{{"code", error.code()},
-                                       {"message", message(line, error)},
-                                       {"line", line.number}}));
+  return serialize(result(
+      line, nullptr, json::object{{"code", error.code()}, {"message", message(line, error)}, {"line", line.number}}));
 }
 
 }  // namespace ellm::cli

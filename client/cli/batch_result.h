@@ -11,9 +11,9 @@ namespace ellm::cli {
 
 /// What a result says of the line that it belongs to.
 struct LineName {
-  std::string custom_id;    // empty: null
-  uint64_t hash = 0;        // of the line; `id` is made of it
-  uint64_t number = 0;      // in the input, from 1
+  std::string custom_id;  // empty: null
+  uint64_t hash = 0;      // of the line; `id` is made of it
+  uint64_t number = 0;    // in the input, from 1
 };
 
 /// "batch_req_" and the hash in hexadecimal.

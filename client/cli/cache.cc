@@ -69,16 +69,18 @@ std::string stat_tables(const client::CacheReply& reply) {
     const auto found = std::ranges::find(reply.models, model, &client::CacheModel::model);
     return std::to_string(pages * (found == reply.models.end() ? 0 : found->page_tokens));
   };
-  std::vector<std::vector<std::string>> models = {{"MODEL", ">KV TOKENS", ">FREE", ">CACHED", ">PINNED", ">MAY PIN", ">DAMAGED"}};
+  std::vector<std::vector<std::string>> models = {
+      {"MODEL", ">KV TOKENS", ">FREE", ">CACHED", ">PINNED", ">MAY PIN", ">DAMAGED"}};
   for (const client::CacheModel& m : reply.models)
     models.push_back({m.model, tokens(m.model, m.pages), tokens(m.model, m.free_pages), tokens(m.model, m.cached_pages),
-                      tokens(m.model, m.pinned_pages), tokens(m.model, m.most_pinned_pages), tokens(m.model, m.damaged_pages)});
+                      tokens(m.model, m.pinned_pages), tokens(m.model, m.most_pinned_pages),
+                      tokens(m.model, m.damaged_pages)});
   std::vector<std::vector<std::string>> owners = {
       {"MODEL", "OWNER", ">HAS", ">IN USE", ">PINNED", ">SHARE", ">FOUND", ">COMPUTED", ">GIVEN UP"}};
   for (const client::CacheOwner& o : reply.owners)
-    owners.push_back({o.model, o.owner, tokens(o.model, o.pages), tokens(o.model, o.used_pages), tokens(o.model, o.pinned_pages),
-                      tokens(o.model, o.share_pages), std::to_string(o.cached_tokens), std::to_string(o.computed_tokens),
-                      tokens(o.model, o.evicted_pages)});
+    owners.push_back({o.model, o.owner, tokens(o.model, o.pages), tokens(o.model, o.used_pages),
+                      tokens(o.model, o.pinned_pages), tokens(o.model, o.share_pages), std::to_string(o.cached_tokens),
+                      std::to_string(o.computed_tokens), tokens(o.model, o.evicted_pages)});
   return reply.models.empty() ? "no model is loaded\n" : table(models) + "\n" + table(owners);
 }
 
@@ -86,9 +88,9 @@ int stat(const CommandLine& line, const client::Cache& request) {
   client::Client client = line.connect();
   const client::CacheReply reply = client.cache(request);
   if (line.json)
-    write_out(serialize(boost::json::object{{"models", to_json(reply.models)}, {"owners", to_json(reply.owners)}}) + "\n");
-  else
-    write_out(stat_tables(reply) + (reply.models.empty() ? "" : "(tokens)\n"));
+    write_out(serialize(boost::json::object{{"models", to_json(reply.models)}, {"owners", to_json(reply.owners)}}) +
+              "\n");
+  else write_out(stat_tables(reply) + (reply.models.empty() ? "" : "(tokens)\n"));
   return kOk;
 }
 
@@ -107,10 +109,8 @@ int pin(const CommandLine& line, client::Cache request, const Options& options) 
 int flush(const CommandLine& line, const client::Cache& request) {
   client::Client client = line.connect();
   const client::CacheReply reply = client.cache(request);
-  if (line.json)
-    write_out(serialize(boost::json::object{{"pages", reply.pages}, {"bytes", reply.bytes}}) + "\n");
-  else
-    write_out(human_bytes(static_cast<double>(reply.bytes)) + " of cached prefixes given up\n");
+  if (line.json) write_out(serialize(boost::json::object{{"pages", reply.pages}, {"bytes", reply.bytes}}) + "\n");
+  else write_out(human_bytes(static_cast<double>(reply.bytes)) + " of cached prefixes given up\n");
   return kOk;
 }
 
@@ -126,16 +126,17 @@ int warm(const CommandLine& line, client::Cache request, const Options& options)
     if (!options.chat && !options.system) {
       request.text = std::move(text);
     } else {
-      if (text.ends_with('\n')) text.pop_back();   // as in `ellm run`
+      if (text.ends_with('\n')) text.pop_back();  // as in `ellm run`
       request.messages = {{options.system ? "system" : "user", std::move(text), {}, ""}};
       request.variables = "{\"add_generation_prompt\": false}";
     }
     const client::Usage usage = client.cache(request).usage;
     if (line.json) {
-      write_out(serialize(boost::json::object{{"file", file}, {"pinned", request.pinned}, {"usage", to_json(usage)}}) + "\n");
+      write_out(serialize(boost::json::object{{"file", file}, {"pinned", request.pinned}, {"usage", to_json(usage)}}) +
+                "\n");
     } else {
-      write_note(format("%s: %u tokens, %u of them were cached already%s", file.c_str(), usage.prompt_tokens, usage.cached_tokens,
-                        request.pinned ? "; pinned" : ""));
+      write_note(format("%s: %u tokens, %u of them were cached already%s", file.c_str(), usage.prompt_tokens,
+                        usage.cached_tokens, request.pinned ? "; pinned" : ""));
     }
   }
   return kOk;
@@ -178,12 +179,13 @@ void check_options(const CommandLine& line, const Options& options) {
 }  // namespace
 
 int cache_command(Invocation& invocation) {
-  CommandLine line(invocation,
-                   "What the daemon keeps of the prefixes that it has computed for you: `ls` lists them, `stat` sums up, `pin` "
-                   "keeps one from being given up for others and `unpin` no longer, `flush` gives all up, `warm` computes the "
-                   "text of a file before a request needs it. `drop` frees the memory in which daemons of yours that have ended "
-                   "keep prefixes for the next one. (The system's daemon keeps them in systemd: stopping the service frees them.)",
-                   kExamples);
+  CommandLine line(
+      invocation,
+      "What the daemon keeps of the prefixes that it has computed for you: `ls` lists them, `stat` sums up, `pin` "
+      "keeps one from being given up for others and `unpin` no longer, `flush` gives all up, `warm` computes the "
+      "text of a file before a request needs it. `drop` frees the memory in which daemons of yours that have ended "
+      "keep prefixes for the next one. (The system's daemon keeps them in systemd: stopping the service frees them.)",
+      kExamples);
   Options options;
   line.app.add_option("ACTION", options.action, "ls, stat, pin, unpin, flush, warm or drop")
       ->required()
@@ -196,8 +198,11 @@ int cache_command(Invocation& invocation) {
   line.app.add_flag("--pin", options.pin, "warm: and pin it");
   line.app.add_flag("--pinned", options.pinned, "flush: what is pinned, too");
   auto* all = line.app.add_flag("--all", options.all, "stat, flush: everybody's, for administrators");
-  line.app.add_option("--uid", options.uid, "stat, flush: this user's, for administrators")->type_name("UID")->excludes(all);
-  line.app.add_flag("--weights", options.weights, "drop: also loaded models' weights, with which a daemon starts at once");
+  line.app.add_option("--uid", options.uid, "stat, flush: this user's, for administrators")
+      ->type_name("UID")
+      ->excludes(all);
+  line.app.add_flag("--weights", options.weights,
+                    "drop: also loaded models' weights, with which a daemon starts at once");
   line.add_json();
   line.parse();
   check_options(line, options);

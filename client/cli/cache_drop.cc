@@ -23,7 +23,7 @@ void drop_segment(const std::string& path, Dropped& dropped) {
   const int fd = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0 && errno == ENOENT) return;
   if (fd < 0) throw Failure(kDenied, path + ": " + std::strerror(errno));
-  struct stat status {};
+  struct stat status{};
   fstat(fd, &status);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ++dropped.in_use;

@@ -37,12 +37,8 @@ class Conversation {
  public:
   Conversation(const CommandLine& line, const UrgencyOptions& urgency, client::Sampling sampling, std::string variables,
                const std::string& system, bool statistics)
-      : line_(line),
-        urgency_(urgency),
-        model_(line.model),
-        sampling_(std::move(sampling)),
-        variables_(std::move(variables)),
-        statistics_(statistics) {
+      : line_(line), urgency_(urgency), model_(line.model), sampling_(std::move(sampling)),
+        variables_(std::move(variables)), statistics_(statistics) {
     set_system(system);
   }
 
@@ -114,14 +110,13 @@ bool Conversation::answer() {
     if (late) write_error(urgency_.passed()), failure_ = kBusy;
     if (completion.text.empty() && (late || completion.finish_reason == client::FinishReason::cancelled))
       drop_question();
-    else
-      messages_.push_back({"assistant", std::move(completion.text), std::move(completion.tokens), ""});
+    else messages_.push_back({"assistant", std::move(completion.text), std::move(completion.tokens), ""});
     return !late;
   } catch (const OutputClosed&) {
     throw;
   } catch (...) {
     failure_ = report_failure();
-    if (failure_ == kUnavailable) client_.reset();        // the next turn connects again
+    if (failure_ == kUnavailable) client_.reset();  // the next turn connects again
     drop_question();
     return false;
   }

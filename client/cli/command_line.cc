@@ -64,7 +64,9 @@ CLI::Option* CommandLine::add_model() {
       ->type_name("NAME");
 }
 CLI::Option* CommandLine::add_namespace() {
-  return app.add_option("--namespace", name_space, "Prefixes of a namespace that others use too, as the configuration names it")
+  return app
+      .add_option("--namespace", name_space,
+                  "Prefixes of a namespace that others use too, as the configuration names it")
       ->type_name("NAME");
 }
 

@@ -17,9 +17,9 @@ class CommandLine {
   CommandLine(Invocation& invocation, const char* description, const char* examples);
 
   CLI::App app;
-  std::string model, model_file;   // of add_model(), add_model_file()
-  std::string name_space;          // of add_namespace()
-  bool json = false;               // of add_json()
+  std::string model, model_file;  // of add_model(), add_model_file()
+  std::string name_space;         // of add_namespace()
+  bool json = false;              // of add_json()
 
   CLI::Option* add_model();
   CLI::Option* add_model_file();

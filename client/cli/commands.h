@@ -8,10 +8,10 @@
 namespace ellm::cli {
 
 struct Invocation {
-  std::string name;                      // "ellm run"
-  std::vector<std::string> arguments;    // after the name
-  std::string socket;                    // --socket before the name, or empty
-  boost::json::object* description = nullptr;   // the command only describes itself here and ends by Exit
+  std::string name;                            // "ellm run"
+  std::vector<std::string> arguments;          // after the name
+  std::string socket;                          // --socket before the name, or empty
+  boost::json::object* description = nullptr;  // the command only describes itself here and ends by Exit
 };
 
 int run_command(Invocation& invocation);

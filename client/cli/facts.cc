@@ -17,7 +17,7 @@ uint64_t size_of(const format::Gguf& file, const std::string& architecture, cons
   if (!value || value->type == format::ValueType::array) return 0;
   return file.find_uint(architecture + "." + key).value_or(0);
 } catch (const format::FormatError&) {
-  return 0;   // among what is not supported
+  return 0;  // among what is not supported
 }
 
 std::string text_of(const format::Gguf& file, const char* key) try {

@@ -12,12 +12,12 @@ namespace ellm::cli {
 
 struct Facts {
   std::shared_ptr<const format::Gguf> file;
-  std::string architecture, tokenizer;      // the tokenizer's description, or what is wrong with it
-  std::string chat_template;                // "yes (tools, enable_thinking)"
+  std::string architecture, tokenizer;  // the tokenizer's description, or what is wrong with it
+  std::string chat_template;            // "yes (tools, enable_thinking)"
   uint64_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0, embedding = 0, context = 0;
-  uint64_t experts = 0, experts_used = 0;   // of a layer, by each token
-  uint64_t weight_bytes = 0;                // in memory
-  std::vector<std::string> unsupported;     // a line each
+  uint64_t experts = 0, experts_used = 0;  // of a layer, by each token
+  uint64_t weight_bytes = 0;               // in memory
+  std::vector<std::string> unsupported;    // a line each
 
   bool has_geometry() const;
   /// Bytes of KV memory for each token of context.

@@ -30,13 +30,19 @@ ExitCode exit_code(client::ErrorCode code) {
   using client::ErrorCode;
   switch (code) {
     case ErrorCode::bad_request: return kUsage;
-    case ErrorCode::unknown_message: case ErrorCode::unsupported_version: return kProtocol;
-    case ErrorCode::too_large: case ErrorCode::model_failed: case ErrorCode::template_failed: return kData;
+    case ErrorCode::unknown_message:
+    case ErrorCode::unsupported_version: return kProtocol;
+    case ErrorCode::too_large:
+    case ErrorCode::model_failed:
+    case ErrorCode::template_failed: return kData;
     case ErrorCode::no_such_model: return kNoInput;
-    case ErrorCode::busy: case ErrorCode::shutting_down: case ErrorCode::deadline: return kBusy;
+    case ErrorCode::busy:
+    case ErrorCode::shutting_down:
+    case ErrorCode::deadline: return kBusy;
     case ErrorCode::cancelled: return kInterrupted;
     case ErrorCode::denied: return kDenied;
-    case ErrorCode::no_such_request: case ErrorCode::internal: break;
+    case ErrorCode::no_such_request:
+    case ErrorCode::internal: break;
   }
   return kInternal;
 }
@@ -49,7 +55,8 @@ ExitCode exit_code(client::ConnectionError::Kind kind) {
 std::string describe(const client::ClientError& error) {
   std::string text = error.what();
   if (text.empty()) text = client::name_of(error.code());
-  if (error.code() == client::ErrorCode::no_such_model && text.find("ellm pull") == std::string::npos) text += " (`ellm pull` fetches models)";
+  if (error.code() == client::ErrorCode::no_such_model && text.find("ellm pull") == std::string::npos)
+    text += " (`ellm pull` fetches models)";
   if (error.retry_after_ms() > 0) text += format(" (try again in %.1f s)", error.retry_after_ms() / 1000.0);
   return text;
 }

@@ -8,14 +8,14 @@ namespace ellm::cli {
 
 enum ExitCode {
   kOk = 0,
-  kUsage = 64,         // wrong options or values
-  kData = 65,          // wrong contents
-  kNoInput = 66,       // no such file, no such model
-  kUnavailable = 69,   // no daemon
+  kUsage = 64,        // wrong options or values
+  kData = 65,         // wrong contents
+  kNoInput = 66,      // no such file, no such model
+  kUnavailable = 69,  // no daemon
   kInternal = 70,
-  kOutput = 74,        // cannot write
-  kBusy = 75,          // again later; a deadline has passed
-  kProtocol = 76,      // daemon and program do not understand each other
+  kOutput = 74,    // cannot write
+  kBusy = 75,      // again later; a deadline has passed
+  kProtocol = 76,  // daemon and program do not understand each other
   kDenied = 77,
   kInterrupted = 130,  // Ctrl-C
   kPipeClosed = 141,   // as a program that SIGPIPE ends

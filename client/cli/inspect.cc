@@ -45,7 +45,7 @@ Subject find_subject(const CommandLine& line) {
     Subject subject{"", find_model(line)};
     if (access(subject.info->path.c_str(), R_OK) == 0) subject.file = subject.info->path;
     return subject;
-  } catch (const client::ConnectionError&) {   // no daemon: the file may be there all the same
+  } catch (const client::ConnectionError&) {  // no daemon: the file may be there all the same
     const std::string file = client::models_directory() + "/" + line.model + ".gguf";
     if (line.model.empty() || access(file.c_str(), R_OK) != 0) throw;
     return {file, {}};
@@ -57,9 +57,9 @@ std::string state_text(const client::ModelInfo& model) {
                                                  : "loaded, " + human_bytes(static_cast<double>(model.resident_bytes)) +
                                                        (model.locked ? ", locked" : ", not locked"));
   if (model.loaded)
-    text += fact("KV", format("%s, %ju tokens, %ju free, %ju cached", model.kv_type.c_str(),
-                              uintmax_t{model.kv_pages} * 32, uintmax_t{model.kv_pages_free} * 32,
-                              uintmax_t{model.kv_pages_cached} * 32));
+    text +=
+        fact("KV", format("%s, %ju tokens, %ju free, %ju cached", model.kv_type.c_str(), uintmax_t{model.kv_pages} * 32,
+                          uintmax_t{model.kv_pages_free} * 32, uintmax_t{model.kv_pages_cached} * 32));
   return text;
 }
 
@@ -75,10 +75,11 @@ std::string model_text(const client::ModelInfo& model) {
 }  // namespace
 
 int inspect_command(Invocation& invocation) {
-  CommandLine line(invocation,
-                   "What a model holds and needs, and what of it this program does not support. Exits with 0 where the file "
-                   "can be read, supported or not.",
-                   kExamples);
+  CommandLine line(
+      invocation,
+      "What a model holds and needs, and what of it this program does not support. Exits with 0 where the file "
+      "can be read, supported or not.",
+      kExamples);
   bool keys = false, tensors = false;
   auto* model = line.app.add_option("MODEL|FILE", line.model,
                                     "A model's name (see `ellm models`) or a GGUF file; default: the loaded model");

@@ -24,7 +24,7 @@ InterruptGuard::InterruptGuard(bool insist) {
   interrupts = 0;
   second_ends = insist;
   struct sigaction action{};
-  action.sa_handler = on_interrupt;          // without SA_RESTART: a wait for the daemon or the keyboard is woken
+  action.sa_handler = on_interrupt;  // without SA_RESTART: a wait for the daemon or the keyboard is woken
   sigaction(SIGINT, &action, nullptr);
 }
 

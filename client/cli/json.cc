@@ -26,10 +26,8 @@ void write_string(std::string& out, std::string_view text) {
       case '\t': out += "\\t"; break;
       case '\r': out += "\\r"; break;
       default:
-        if (byte < 0x20 || byte == 0x7f)
-          out += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]};
-        else
-          out += c;
+        if (byte < 0x20 || byte == 0x7f) out += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]};
+        else out += c;
     }
   }
   out += '"';

@@ -39,7 +39,7 @@ boost::json::value to_json(const T& value) {
     std::string_view names = T::kFieldNames;
     auto add = [&](const auto& field) {
       std::string_view name = names.substr(0, names.find(','));
-      object.emplace(name.substr(0, name.find_last_not_of('_') + 1), to_json(field));   // "new_" is a keyword's name
+      object.emplace(name.substr(0, name.find_last_not_of('_') + 1), to_json(field));  // "new_" is a keyword's name
       names.remove_prefix(std::min(names.size(), name.size() + 2));
     };
     std::apply([&](const auto&... field) { (add(field), ...); }, value.fields());

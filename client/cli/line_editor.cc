@@ -27,15 +27,15 @@ constexpr wchar_t kControlD = L'\4';
 int read_character(EditLine*, wchar_t* character) {
   mbstate_t state{};
   for (;;) {
-    if (interrupted()) return -1;                          // came just before
+    if (interrupted()) return -1;  // came just before
     char byte;
     ssize_t got = ::read(STDIN_FILENO, &byte, 1);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return static_cast<int>(got);
     size_t used = mbrtowc(character, &byte, 1, &state);
-    if (used == static_cast<size_t>(-2)) continue;         // more bytes belong to it
+    if (used == static_cast<size_t>(-2)) continue;  // more bytes belong to it
     if (used == static_cast<size_t>(-1)) *character = L'?', state = {};
-    if (used == 0) *character = kControlD;               // what the terminal queues for one typed before editing began
+    if (used == 0) *character = kControlD;  // what the terminal queues for one typed before editing began
     return 1;
   }
 }
@@ -74,7 +74,7 @@ struct LineEditor::Terminal {
     if (!path.empty()) history_(&event, H_LOAD, path.c_str());
     el_set(editor, EL_PROMPT, +[](EditLine*) { return const_cast<char*>(current_prompt); });
     el_set(editor, EL_EDITOR, "emacs");
-    el_set(editor, EL_SIGNAL, 1);                          // it restores the terminal before a signal ends or stops us
+    el_set(editor, EL_SIGNAL, 1);  // it restores the terminal before a signal ends or stops us
     el_set(editor, EL_HIST, ::history, history);
     el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(editor, EL_GETCFN, read_character);

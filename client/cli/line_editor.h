@@ -20,7 +20,7 @@ class LineEditor {
  private:
   struct Terminal;
   Result read_one(const char* prompt, std::string& line);
-  std::unique_ptr<Terminal> terminal_;    // null where stdin is none
+  std::unique_ptr<Terminal> terminal_;  // null where stdin is none
 };
 
 /// $XDG_STATE_HOME/ellm/history, else ~/.local/state/ellm/history, its directory made; empty where there is no home.

@@ -25,7 +25,7 @@ bool is_path(const std::string& what) {
 
 /// Hands a file over: the daemon need not be able to open it.
 ModelInfo load_file(client::Client& client, const std::string& path, const std::string& name) {
-  const auto file = open_model(path);   // what is wrong with it is said here, and by the user's own rights
+  const auto file = open_model(path);  // what is wrong with it is said here, and by the user's own rights
   return client.add_model(name.empty() ? format::model_name(path) : name, file->part_paths());
 }
 
@@ -35,10 +35,8 @@ ModelInfo load_name(client::Client& client, const std::string& name) {
 }
 
 void report(const CommandLine& line, const char* done, const ModelInfo& model) {
-  if (line.json)
-    write_out(serialize(to_json(model)) + "\n");
-  else
-    write_note(std::string(done) + model.name);
+  if (line.json) write_out(serialize(to_json(model)) + "\n");
+  else write_note(std::string(done) + model.name);
 }
 
 /// True for "y" or "yes".

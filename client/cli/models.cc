@@ -45,13 +45,11 @@ int models_command(Invocation& invocation) {
   const std::vector<ModelInfo>& models = reply.models;
   const bool unreadable = !reply.warnings.empty();
   if (line.json)
-    write_out(serialize(boost::json::object{{"models", to_json(models)}, {"warnings", to_json(reply.warnings)}}) + "\n");
-  else if (names)
-    write_out(names_of(models));
-  else if (!models.empty())
-    write_out(models_table(models));
-  else if (!unreadable)
-    write_out("no models yet: `ellm pull` fetches one\n");
+    write_out(serialize(boost::json::object{{"models", to_json(models)}, {"warnings", to_json(reply.warnings)}}) +
+              "\n");
+  else if (names) write_out(names_of(models));
+  else if (!models.empty()) write_out(models_table(models));
+  else if (!unreadable) write_out("no models yet: `ellm pull` fetches one\n");
   for (const std::string& warning : reply.warnings) write_error("ellmd " + warning);
   return models.empty() && unreadable ? kDenied : kOk;
 }

@@ -71,12 +71,9 @@ std::string visible(std::string_view text, std::string_view kept) {
   for (size_t i = 0; i < text.size(); i++) {
     auto byte = static_cast<unsigned char>(text[i]);
     bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if ((byte < 0x20 || byte == 0x7f) && kept.find(text[i]) == kept.npos)
-      out += {'^', static_cast<char>(byte ^ 0x40)};
-    else if (c1)
-      out += "\xEF\xBF\xBD", i++;
-    else
-      out += text[i];
+    if ((byte < 0x20 || byte == 0x7f) && kept.find(text[i]) == kept.npos) out += {'^', static_cast<char>(byte ^ 0x40)};
+    else if (c1) out += "\xEF\xBF\xBD", i++;
+    else out += text[i];
   }
   return out;
 }

@@ -42,8 +42,8 @@ std::string human_bytes(double bytes);
 /// "3 s", "5 min", "2 h", "4 d"
 std::string human_seconds(double seconds);
 
-/// Rows of visible cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is aligned
-/// right.
+/// Rows of visible cells in aligned columns; the first row is the heading. A column whose heading starts with '>' is
+/// aligned right.
 std::string table(std::vector<std::vector<std::string>> rows);
 
 }  // namespace ellm::cli

@@ -55,8 +55,12 @@ json::array rows_json(std::span<const Row> rows) {
 json::array options_json() {
   json::array array;
   for (const Row& row : kOptions)
-    array.push_back(json::object{{"names", json::array{row.name}}, {"value", row.value}, {"help", row.help},
-                                 {"default", ""}, {"group", "Options"}, {"repeatable", false}});
+    array.push_back(json::object{{"names", json::array{row.name}},
+                                 {"value", row.value},
+                                 {"help", row.help},
+                                 {"default", ""},
+                                 {"group", "Options"},
+                                 {"repeatable", false}});
   return array;
 }
 

@@ -10,7 +10,7 @@ class Progress {
  public:
   /// `done` of `total` were there before it began.
   Progress(size_t done, size_t total);
-  ~Progress();   // wipes it
+  ~Progress();  // wipes it
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /// At most ten times a second. `more`: what else is worth knowing.

@@ -70,10 +70,8 @@ client::Generate plain_request(const CommandLine& line, const Options& options, 
   request.model = line.model;
   request.namespace_ = line.name_space;
   request.use_tokens = options.ids;
-  if (options.ids)
-    request.tokens = parse_ids(prompt);
-  else
-    request.prompt = std::move(prompt);
+  if (options.ids) request.tokens = parse_ids(prompt);
+  else request.prompt = std::move(prompt);
   request.sampling = sampling;
   return request;
 }
@@ -134,10 +132,11 @@ int exit_code(const client::Completion& completion, const UrgencyOptions& urgenc
 }  // namespace
 
 int run_command(Invocation& invocation) {
-  CommandLine line(invocation,
-                   "Answers a prompt: an argument, stdin, or both. With both the argument is the instruction and stdin the "
-                   "material: the prompt is the argument, a blank line, stdin.",
-                   kExamples);
+  CommandLine line(
+      invocation,
+      "Answers a prompt: an argument, stdin, or both. With both the argument is the instruction and stdin the "
+      "material: the prompt is the argument, a blank line, stdin.",
+      kExamples);
   Options options;
   options.prompt_given = line.app.add_option("PROMPT", options.prompt, "The prompt");
   options.system_given =
@@ -146,7 +145,7 @@ int run_command(Invocation& invocation) {
   line.add_namespace();
   auto* raw = line.app.add_flag("--raw", options.raw, "Continue the prompt as it is, without the chat template");
   auto* ids = line.app.add_flag("--ids", options.ids, "The prompt is token ids, taken as they are")
-      ->excludes(options.system_given, raw);
+                  ->excludes(options.system_given, raw);
   raw->excludes(options.system_given);
   options.logprobs_given =
       line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")
@@ -167,10 +166,8 @@ int run_command(Invocation& invocation) {
   sampling.logprobs = options.logprobs;
   sampling.want_logprobs = options.logprobs_given->count() > 0;
   std::variant<client::Generate, client::Chat> request;
-  if (options.raw || options.ids)
-    request = plain_request(line, options, read_prompt(line, options), sampling);
-  else
-    request = chat_request(line, options, read_prompt(line, options), variables.text(), sampling);
+  if (options.raw || options.ids) request = plain_request(line, options, read_prompt(line, options), sampling);
+  else request = chat_request(line, options, read_prompt(line, options), variables.text(), sampling);
   std::visit([&](auto& r) { r.n = options.samples, urgency.apply(r); }, request);
 
   InterruptGuard guard;

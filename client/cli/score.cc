@@ -62,10 +62,8 @@ int score_command(Invocation& invocation) {
   request.use_tokens = ids;
   urgency.apply(request);
   text = text_or_stdin(line, given, text, ids ? "token ids" : "a text");
-  if (ids)
-    request.tokens = parse_ids(text);
-  else
-    request.text = std::move(text);
+  if (ids) request.tokens = parse_ids(text);
+  else request.text = std::move(text);
   client::Client client = line.connect();
   client::Scores scores = client.score(std::move(request));
   if (scores.log_probs.empty())

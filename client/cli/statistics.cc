@@ -24,14 +24,11 @@ std::string describe_statistics(const client::Completion& completion) {
 }
 
 boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
-  boost::json::object object{{"text", to_json(completion.text)},
-                             {"sample", completion.sample},
-                             {"model", to_json(completion.model)},
-                             {"seed", completion.seed},
-                             {"tokens", to_json(completion.tokens)},
-                             {"finish_reason", client::name_of(completion.finish_reason)},
-                             {"usage", to_json(completion.usage)},
-                             {"timings", to_json(completion.timings)}};
+  boost::json::object object{
+      {"text", to_json(completion.text)},     {"sample", completion.sample},
+      {"model", to_json(completion.model)},   {"seed", completion.seed},
+      {"tokens", to_json(completion.tokens)}, {"finish_reason", client::name_of(completion.finish_reason)},
+      {"usage", to_json(completion.usage)},   {"timings", to_json(completion.timings)}};
   if (logprobs) object.emplace("logprobs", to_json(completion.logprobs));
   return object;
 }

@@ -64,10 +64,8 @@ int template_command(Invocation& invocation) {
     client::Client client = line.connect();
     text = client.render_template({0, line.model, std::move(variables)});
   }
-  if (line.json)
-    write_out(serialize(boost::json::object{{"text", to_json(text)}}) + "\n");
-  else
-    write_text_alone(text);
+  if (line.json) write_out(serialize(boost::json::object{{"text", to_json(text)}}) + "\n");
+  else write_text_alone(text);
   return kOk;
 }
 

@@ -101,10 +101,8 @@ int detokenize_command(Invocation& invocation) {
     client::Client client = line.connect();
     text = client.detokenize(std::move(request));
   }
-  if (line.json)
-    write_out(serialize(boost::json::object{{"text", to_json(text)}}) + "\n");
-  else
-    write_text_alone(text);
+  if (line.json) write_out(serialize(boost::json::object{{"text", to_json(text)}}) + "\n");
+  else write_text_alone(text);
   return kOk;
 }
 

@@ -106,7 +106,9 @@ int top_command(Invocation& invocation) {
                    "  ellm top --json --interval 10 --count 0 | jq .decode_tokens_per_second");
   double interval = 1;
   uint32_t count = 0;
-  line.app.add_option("--interval", interval, "Seconds between two states")->type_name("SECONDS")->check(CLI::Range(0.1, 3600.0));
+  line.app.add_option("--interval", interval, "Seconds between two states")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0));
   auto* count_option = line.app.add_option("-n,--count", count, "End after so many states; 0: never")->type_name("N");
   line.add_json();
   line.parse();
@@ -124,12 +126,9 @@ int top_command(Invocation& invocation) {
     status = source.status();
     const client::Totals now = source.totals(status);
     const Rates rates = rates_between(before, now);
-    if (line.json)
-      write_out(serialize(top_json(status, now, rates)) + "\n");
-    else if (screen)
-      screen->show(top_text(status, now, rates));
-    else
-      write_out(top_text(status, now, rates));
+    if (line.json) write_out(serialize(top_json(status, now, rates)) + "\n");
+    else if (screen) screen->show(top_text(status, now, rates));
+    else write_out(top_text(status, now, rates));
     before = now;
   }
   return kOk;

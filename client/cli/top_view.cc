@@ -27,7 +27,7 @@ std::string human_count(uint64_t count) {
 Rates rates_between(const Totals& before, const Totals& now) {
   Rates rates;
   const double seconds = now.updated_s - before.updated_s;
-  if (seconds <= 0 || now.start_s != before.start_s) return rates;   // another daemon
+  if (seconds <= 0 || now.start_s != before.start_s) return rates;  // another daemon
   const double prompt = difference(before.prompt_tokens, now.prompt_tokens);
   const double decoded = difference(before.completion_tokens, now.completion_tokens);
   const double steps = difference(before.steps, now.steps);
@@ -64,10 +64,10 @@ Totals totals_of(const client::StatusReply& status, double now_s) {
 std::string top_text(const client::StatusReply& status, const Totals& t, const Rates& rates) {
   const uint64_t idle = t.kv_free_tokens + t.kv_cached_tokens;
   const uint64_t used = t.kv_tokens > idle ? t.kv_tokens - idle : 0;
-  std::string text = format("ellmd %s, up %s, %u threads, %s kernels, %ju connected, %ju served\n",
-                            status.version.c_str(), human_seconds(status.uptime_s).c_str(), status.threads,
-                            status.kernels.c_str(), static_cast<uintmax_t>(t.connections),
-                            static_cast<uintmax_t>(t.served));
+  std::string text =
+      format("ellmd %s, up %s, %u threads, %s kernels, %ju connected, %ju served\n", status.version.c_str(),
+             human_seconds(status.uptime_s).c_str(), status.threads, status.kernels.c_str(),
+             static_cast<uintmax_t>(t.connections), static_cast<uintmax_t>(t.served));
   text += format("%ju running, %ju queued; prefill %.0f, decode %.1f tokens/s, batch %.1f, step %.0f ms\n",
                  static_cast<uintmax_t>(t.running), static_cast<uintmax_t>(t.queued), rates.prefill, rates.decode,
                  rates.batch, t.step_ms);

@@ -10,10 +10,10 @@ namespace ellm::cli {
 
 /// What happened between two states, per second.
 struct Rates {
-  double prefill = 0, decode = 0;   // tokens computed and generated
-  double requests = 0;              // served
-  double batch = 0;                 // rows of generated tokens in a step
-  double cached = 0;                // share of the prompt tokens that were found in the cache, 0 … 1
+  double prefill = 0, decode = 0;  // tokens computed and generated
+  double requests = 0;             // served
+  double batch = 0;                // rows of generated tokens in a step
+  double cached = 0;               // share of the prompt tokens that were found in the cache, 0 … 1
 };
 Rates rates_between(const client::Totals& before, const client::Totals& now);
 

@@ -12,7 +12,7 @@
 namespace ellm::cli {
 namespace {
 
-constexpr size_t kDepth = 64;   // the daemon's
+constexpr size_t kDepth = 64;  // the daemon's
 
 }  // namespace
 
@@ -32,9 +32,10 @@ boost::json::object parse_variables(const std::string& text) {
 }
 
 VariableOptions::VariableOptions(CommandLine& line, const char* reserved) : line_(line), reserved_(reserved) {
-  option_ = line.add_list("--template-var", given_,
-                          "A variable of the chat template, such as enable_thinking=false or tools='[...]'; may be repeated")
-                ->type_name("NAME=JSON");
+  option_ =
+      line.add_list("--template-var", given_,
+                    "A variable of the chat template, such as enable_thinking=false or tools='[...]'; may be repeated")
+          ->type_name("NAME=JSON");
 }
 
 boost::json::object VariableOptions::get() const {
@@ -48,8 +49,8 @@ boost::json::object VariableOptions::get() const {
     boost::json::error_code error;
     boost::json::value value = boost::json::parse(json, error, {}, {.max_depth = kDepth});
     if (error)
-      line_.usage_error("--template-var " + name + ": '" + json + "' is not JSON (a text stands in double quotes: " + name +
-                        "='\"…\"')");
+      line_.usage_error("--template-var " + name + ": '" + json +
+                        "' is not JSON (a text stands in double quotes: " + name + "='\"…\"')");
     variables[name] = std::move(value);
   }
   return variables;

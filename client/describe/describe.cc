@@ -37,11 +37,9 @@ json::object describe_argument(const CLI::Option& option) {
 json::object describe(const CLI::App& app) {
   json::array options, arguments;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;   // hidden
-    if (option->get_positional())
-      arguments.push_back(describe_argument(*option));
-    else
-      options.push_back(describe_option(*option));
+    if (option->get_group().empty()) continue;  // hidden
+    if (option->get_positional()) arguments.push_back(describe_argument(*option));
+    else options.push_back(describe_option(*option));
   }
   return {{"name", app.get_name()},
           {"description", app.get_description()},

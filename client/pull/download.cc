@@ -255,8 +255,7 @@ class Transfer {
 /// Worth another attempt: the network's fault or the server's for now.
 bool passing(CURLcode code, long status) {
   switch (code) {
-    case CURLE_OK:
-      return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
+    case CURLE_OK: return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
     case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
@@ -264,10 +263,8 @@ bool passing(CURLcode code, long status) {
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
-    case CURLE_COULDNT_CONNECT:
-      return true;
-    default:
-      return false;
+    case CURLE_COULDNT_CONNECT: return true;
+    default: return false;
   }
 }
 
@@ -275,7 +272,8 @@ bool passing(CURLcode code, long status) {
   const std::string what = address + ": HTTP " + std::to_string(status);
   if (status == 401 || status == 403) {
     const char* why =
-        token ? ": the hub's token was sent and is not enough; its owner may have to accept the model's licence on the hub"
+        token
+            ? ": the hub's token was sent and is not enough; its owner may have to accept the model's licence on the hub"
         : hub ? ": not there, or private, or its licence must be accepted: HF_TOKEN may be needed"
               : ": the server wants to know who asks; HF_TOKEN is only sent to HF_ENDPOINT";
     throw PullError(EX_NOPERM, what + why);

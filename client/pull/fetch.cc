@@ -81,8 +81,7 @@ Staged Staged::fetch(const Source& source, const fs::path& directory, const Fetc
     format::Gguf::open(staged.files_.front());
   } catch (const format::FormatError& error) {
     staged.remove();
-    throw PullError(EX_DATAERR,
-                    public_address(source.urls.front()) + ": refused: " + without(error.what(), folder));
+    throw PullError(EX_DATAERR, public_address(source.urls.front()) + ": refused: " + without(error.what(), folder));
   } catch (const PullError&) {
     staged.remove();
     throw;

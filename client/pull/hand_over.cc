@@ -14,17 +14,12 @@ namespace {
 
 int exit_code(client::ErrorCode code) {
   switch (code) {
-    case client::ErrorCode::denied:
-      return EX_NOPERM;
+    case client::ErrorCode::denied: return EX_NOPERM;
     case client::ErrorCode::busy:
-    case client::ErrorCode::shutting_down:
-      return EX_TEMPFAIL;
-    case client::ErrorCode::bad_request:
-      return EX_USAGE;
-    case client::ErrorCode::model_failed:
-      return EX_CANTCREAT;
-    default:
-      return EX_UNAVAILABLE;
+    case client::ErrorCode::shutting_down: return EX_TEMPFAIL;
+    case client::ErrorCode::bad_request: return EX_USAGE;
+    case client::ErrorCode::model_failed: return EX_CANTCREAT;
+    default: return EX_UNAVAILABLE;
   }
 }
 

@@ -1,4 +1,5 @@
-// One pass lists the members, another reads them in order: a zip's directory gives both without unpacking anything to disk.
+// One pass lists the members, another reads them in order: a zip's directory gives both without unpacking anything to
+// disk.
 #include "client/pull/wheel.h"
 
 #include <archive.h>
@@ -44,7 +45,8 @@ void copy_entry(archive* a, const std::string& path, const std::function<void(st
 
 }  // namespace
 
-void read_members(const std::string& wheel, const std::string& suffix, const std::function<void(std::span<const char>)>& sink) {
+void read_members(const std::string& wheel, const std::string& suffix,
+                  const std::function<void(std::span<const char>)>& sink) {
   std::vector<std::string> names;
   archive_entry* entry = nullptr;
   for (Archive a = open_wheel(wheel); archive_read_next_header(a.get(), &entry) == ARCHIVE_OK;) {
@@ -56,7 +58,8 @@ void read_members(const std::string& wheel, const std::string& suffix, const std
   for (const std::string& name : names) {
     Archive a = open_wheel(wheel);
     int status;
-    while ((status = archive_read_next_header(a.get(), &entry)) == ARCHIVE_OK && archive_entry_pathname(entry) != name) {
+    while ((status = archive_read_next_header(a.get(), &entry)) == ARCHIVE_OK &&
+           archive_entry_pathname(entry) != name) {
     }
     if (status != ARCHIVE_OK) throw std::runtime_error(wheel + ": damaged: " + name + " cannot be read");
     copy_entry(a.get(), wheel, sink);

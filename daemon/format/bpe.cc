@@ -10,7 +10,7 @@
 namespace ellm::format {
 namespace {
 
-constexpr size_t kBlock = 64;   // merges that are looked up at once
+constexpr size_t kBlock = 64;  // merges that are looked up at once
 
 }  // namespace
 
@@ -25,10 +25,11 @@ MergeTable::MergeTable(const Gguf& file, const Vocabulary& vocabulary) {
   }
 }
 
-void MergeTable::add_block(std::span<const std::string_view> merges, uint32_t first_rank, const Vocabulary& vocabulary) {
-  std::array<Vocabulary::Lookup, 3 * kBlock> lookups;   // left, right, joined
+void MergeTable::add_block(std::span<const std::string_view> merges, uint32_t first_rank,
+                           const Vocabulary& vocabulary) {
+  std::array<Vocabulary::Lookup, 3 * kBlock> lookups;  // left, right, joined
   std::array<uint32_t, kBlock> ranks;
-  std::array<size_t, 2 * kBlock> ends;   // of left and right in texts
+  std::array<size_t, 2 * kBlock> ends;  // of left and right in texts
   std::string texts;
   size_t n = 0;
   for (uint32_t i = 0; i < merges.size(); ++i) {
@@ -69,7 +70,7 @@ void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
       slots_[i] = {key, merge};
       return;
     }
-    if (slots_[i].key == key) return;   // a double: the first has the lower rank
+    if (slots_[i].key == key) return;  // a double: the first has the lower rank
   }
 }
 

@@ -1,4 +1,5 @@
-// Byte-level BPE (the model "gpt2"): pre-tokenize, then merge bytes by the file's list of merges. Immutable; any thread.
+// Byte-level BPE (the model "gpt2"): pre-tokenize, then merge bytes by the file's list of merges. Immutable; any
+// thread.
 #pragma once
 #include <span>
 #include <string>
@@ -34,7 +35,7 @@ class MergeTable {
   void add_block(std::span<const std::string_view> merges, uint32_t first_rank, const Vocabulary& vocabulary);
   void insert(TokenId left, TokenId right, Merge merge);
 
-  std::vector<Slot> slots_;   // open addressing, a power of two, never full
+  std::vector<Slot> slots_;  // open addressing, a power of two, never full
 };
 
 class Bpe {

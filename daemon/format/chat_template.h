@@ -1,6 +1,6 @@
 // Chat templates: a sandboxed interpreter of the Jinja language as chat templates use it (transformers' settings:
-// trim_blocks, lstrip_blocks, loop controls). No file, no attribute of the host is reachable; steps, output and depth are
-// bounded. A parsed template is immutable; any thread may render it.
+// trim_blocks, lstrip_blocks, loop controls). No file, no attribute of the host is reachable; steps, output and depth
+// are bounded. A parsed template is immutable; any thread may render it.
 #pragma once
 #include <boost/json/value.hpp>
 #include <memory>
@@ -13,7 +13,8 @@ namespace ellm::format {
 /// "chat template, line 12: message". `raised()` when the template called raise_exception.
 class TemplateError : public std::runtime_error {
  public:
-  TemplateError(const std::string& what, int line, bool raised) : std::runtime_error(what), line_(line), raised_(raised) {}
+  TemplateError(const std::string& what, int line, bool raised)
+      : std::runtime_error(what), line_(line), raised_(raised) {}
   int line() const { return line_; }
   bool raised() const { return raised_; }
 
@@ -23,10 +24,10 @@ class TemplateError : public std::runtime_error {
 };
 
 struct TemplateLimits {
-  size_t steps = 20'000'000;                 // evaluated nodes
-  size_t output_bytes = 64u << 20;           // also of any intermediate string
-  int depth = 200;                           // nesting of expressions, blocks and macro calls; 200 take up to 1 MB of stack
-  size_t memory_bytes = 256u << 20;          // held by the values of one render
+  size_t steps = 20'000'000;         // evaluated nodes
+  size_t output_bytes = 64u << 20;   // also of any intermediate string
+  int depth = 200;                   // nesting of expressions, blocks and macro calls; 200 take up to 1 MB of stack
+  size_t memory_bytes = 256u << 20;  // held by the values of one render
 };
 
 class ChatTemplate {

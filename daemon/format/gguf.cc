@@ -27,7 +27,7 @@ const size_t* find_in(const Index& index, std::string_view name) {
 }
 
 struct Split {
-  uint64_t number = 0, count = 1, tensors = 0;   // tensors: of the whole model; 0 if unsaid
+  uint64_t number = 0, count = 1, tensors = 0;  // tensors: of the whole model; 0 if unsaid
 };
 
 uint64_t split_value(const GgufPart& part, const char* key, uint64_t absent) {
@@ -43,7 +43,7 @@ uint64_t split_value(const GgufPart& part, const char* key, uint64_t absent) {
 Split read_split(const GgufPart& part) {
   Split split{split_value(part, "split.no", 0), split_value(part, "split.count", 1),
               split_value(part, "split.tensors.count", 0)};
-  if (split.count == 0) split.count = 1;   // written so by tools for a model that is not split
+  if (split.count == 0) split.count = 1;  // written so by tools for a model that is not split
   if (split.number >= split.count)
     throw FormatError(part.file.path() + ": key 'split.no': " + std::to_string(split.number) +
                       ", expected less than split.count, which is " + std::to_string(split.count));
@@ -109,7 +109,7 @@ std::vector<GgufPart> open_parts(const std::string& path) {
 
 struct Gguf::Impl {
   std::vector<GgufPart> parts;
-  std::vector<Tensor> tensors;   // of all parts
+  std::vector<Tensor> tensors;  // of all parts
   Index keys, tensor_names;
 };
 

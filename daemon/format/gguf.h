@@ -1,5 +1,5 @@
-// A GGUF file (v2 and v3, little endian, single or split), memory-mapped and checked. Everything a file says is verified
-// against its length before anything is allocated; errors name file, key or tensor, value and expectation.
+// A GGUF file (v2 and v3, little endian, single or split), memory-mapped and checked. Everything a file says is
+// verified against its length before anything is allocated; errors name file, key or tensor, value and expectation.
 // Source: the GGUF specification. Immutable after open; any thread.
 #pragma once
 #include <cstddef>
@@ -23,8 +23,8 @@ class FormatError : public std::runtime_error {
 /// ggml's tensor types, all that were ever published.
 struct TensorType {
   uint32_t id;
-  const char* name;          // "Q4_K"
-  uint32_t block_weights;    // 0: removed from the format
+  const char* name;        // "Q4_K"
+  uint32_t block_weights;  // 0: removed from the format
   uint32_t block_bytes;
 };
 const TensorType* find_tensor_type(uint32_t id);
@@ -33,16 +33,16 @@ std::span<const TensorType> tensor_types();
 struct Tensor {
   std::string name;
   const TensorType* type;
-  std::vector<uint64_t> dims;        // fastest first: dims[0] is the row length
-  std::span<const std::byte> data;   // in the mapped file, aligned to 8 or more; see Gguf::read
-  uint32_t part = 0;                 // of a split model
-  uint64_t offset = 0;               // of the data in its part
+  std::vector<uint64_t> dims;       // fastest first: dims[0] is the row length
+  std::span<const std::byte> data;  // in the mapped file, aligned to 8 or more; see Gguf::read
+  uint32_t part = 0;                // of a split model
+  uint64_t offset = 0;              // of the data in its part
   uint64_t elements() const;
   uint64_t rows() const { return elements() / dims[0]; }
 };
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
-const char* value_type_name(ValueType type);   // "u32", "bool"
+const char* value_type_name(ValueType type);  // "u32", "bool"
 
 /// Text of a file as it may stand in a message: 'in quotes', unprintable bytes escaped, cut after 80.
 std::string quoted(std::string_view text);
@@ -51,10 +51,10 @@ std::string quoted(std::string_view text);
 /// valid and unchanged whatever happens to the file.
 struct Value {
   ValueType type;
-  ValueType element_type{};              // of an array
-  uint64_t count = 1;                    // elements
-  std::span<const std::byte> bytes;      // numbers and booleans, unaligned, little endian
-  std::vector<std::string_view> strings; // a string, or an array of strings
+  ValueType element_type{};               // of an array
+  uint64_t count = 1;                     // elements
+  std::span<const std::byte> bytes;       // numbers and booleans, unaligned, little endian
+  std::vector<std::string_view> strings;  // a string, or an array of strings
 };
 
 /// A file that is open already: read by its descriptor, which stays the caller's; called by its path in messages.
@@ -72,9 +72,9 @@ class Gguf {
 
   const std::string& path() const;
   uint32_t version() const;
-  uint64_t file_bytes() const;       // all parts
-  std::vector<std::string> part_paths() const;   // the file, or all files of a split model in order
-  const std::vector<std::pair<std::string, Value>>& values() const;   // in file order, the first part's
+  uint64_t file_bytes() const;                                       // all parts
+  std::vector<std::string> part_paths() const;                       // the file, or all files of a split model in order
+  const std::vector<std::pair<std::string, Value>>& values() const;  // in file order, the first part's
   const std::vector<Tensor>& tensors() const;
 
   const Value* find(std::string_view key) const;
@@ -87,15 +87,15 @@ class Gguf {
   std::optional<bool> find_bool(std::string_view key) const;
   std::optional<std::string_view> find_string(std::string_view key) const;
   const std::vector<std::string_view>* find_strings(std::string_view key) const;
-  std::optional<std::vector<float>> find_floats(std::string_view key) const;      // f32 arrays only
-  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;      // i32 or u32 (or wider) arrays
+  std::optional<std::vector<float>> find_floats(std::string_view key) const;  // f32 arrays only
+  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;  // i32 or u32 (or wider) arrays
   uint64_t get_uint(std::string_view key) const;
   double get_float(std::string_view key) const;
   std::string_view get_string(std::string_view key) const;
 
   /// Copies bytes [first, first + to.size()) of a tensor's data. Throws where the file cannot be read or has become
-  /// shorter. Tensor::data is a mapping: a file that is cut short meanwhile raises SIGBUS there, so whoever must survive
-  /// that reads instead.
+  /// shorter. Tensor::data is a mapping: a file that is cut short meanwhile raises SIGBUS there, so whoever must
+  /// survive that reads instead.
   void read(const Tensor& tensor, uint64_t first, std::span<std::byte> to) const;
 
   /// Throws when a part's length or time of change is no longer what it was at open(): a loader calls this when it has

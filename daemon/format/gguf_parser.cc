@@ -13,10 +13,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as it lies in memory");
 
-constexpr uint64_t kSmallestKey = 8 + 1 + 4 + 1;        // name of one byte, type, a value of one byte
-constexpr uint64_t kSmallestTensor = 8 + 1 + 4 + 4 + 8; // name of one byte, no dimensions, type, offset
-constexpr uint64_t kLongestKey = 65535;                 // of the specification
-constexpr uint64_t kLongestTensorName = 63;             // ggml's GGML_MAX_NAME less its NUL
+constexpr uint64_t kSmallestKey = 8 + 1 + 4 + 1;         // name of one byte, type, a value of one byte
+constexpr uint64_t kSmallestTensor = 8 + 1 + 4 + 4 + 8;  // name of one byte, no dimensions, type, offset
+constexpr uint64_t kLongestKey = 65535;                  // of the specification
+constexpr uint64_t kLongestTensorName = 63;              // ggml's GGML_MAX_NAME less its NUL
 constexpr uint32_t kMostDimensions = 4;
 constexpr uint64_t kDefaultAlignment = 32;
 
@@ -25,11 +25,19 @@ std::string number(uint64_t n) { return std::to_string(n); }
 /// Bytes of one value, 0 for those of variable length.
 uint32_t value_bytes(ValueType type) {
   switch (type) {
-    case ValueType::u8: case ValueType::i8: case ValueType::boolean: return 1;
-    case ValueType::u16: case ValueType::i16: return 2;
-    case ValueType::u32: case ValueType::i32: case ValueType::f32: return 4;
-    case ValueType::u64: case ValueType::i64: case ValueType::f64: return 8;
-    case ValueType::string: case ValueType::array: break;
+    case ValueType::u8:
+    case ValueType::i8:
+    case ValueType::boolean: return 1;
+    case ValueType::u16:
+    case ValueType::i16: return 2;
+    case ValueType::u32:
+    case ValueType::i32:
+    case ValueType::f32: return 4;
+    case ValueType::u64:
+    case ValueType::i64:
+    case ValueType::f64: return 8;
+    case ValueType::string:
+    case ValueType::array: break;
   }
   return 0;
 }
@@ -91,8 +99,8 @@ class Parser {
   ModelFile& file_;
   uint64_t size_, at_ = 0;
   uint64_t keys_ = 0, tensors_ = 0;
-  std::vector<uint64_t> offsets_, bytes_;   // of the tensors' data
-  std::string subject_;                     // what is being read, for messages: "key 'llama.block_count'"
+  std::vector<uint64_t> offsets_, bytes_;  // of the tensors' data
+  std::string subject_;                    // what is being read, for messages: "key 'llama.block_count'"
 };
 
 void Parser::read_header() {
@@ -149,7 +157,7 @@ void Parser::read_array(Value& value) {
   if (value.element_type == ValueType::array) fail("arrays of arrays are not supported");
   value.count = read<uint64_t>("the array's length");
   const bool strings = value.element_type == ValueType::string;
-  const uint64_t each = strings ? 8 : value_bytes(value.element_type);   // the least that an element takes
+  const uint64_t each = strings ? 8 : value_bytes(value.element_type);  // the least that an element takes
   if (value.count > left() / each)
     fail("an array of " + number(value.count) + " elements (" + value_type_name(value.element_type) +
          ") does not fit in the " + number(left()) + " bytes that the file has left");
@@ -179,11 +187,11 @@ void Parser::read_tensor(uint64_t index) {
   const uint32_t dims = read<uint32_t>("the number of dimensions");
   if (dims > kMostDimensions) fail(number(dims) + " dimensions, at most 4 are allowed");
   for (uint32_t d = 0; d < dims; d++) tensor.dims.push_back(read<uint64_t>("a dimension"));
-  if (dims == 0) tensor.dims.push_back(1);   // a scalar
+  if (dims == 0) tensor.dims.push_back(1);  // a scalar
   const uint32_t type = read<uint32_t>("the type");
   tensor.type = format::find_tensor_type(type);
-  if (!tensor.type) fail("unknown tensor type " + number(type) + ", the newest that is known is " +
-                         number(tensor_types().back().id));
+  if (!tensor.type)
+    fail("unknown tensor type " + number(type) + ", the newest that is known is " + number(tensor_types().back().id));
   if (tensor.type->block_weights == 0)
     fail(std::string("tensor type ") + tensor.type->name + " was removed from the format; quantise the model again");
   bytes_.push_back(tensor_bytes(tensor));
@@ -227,9 +235,8 @@ void Parser::place_tensors() {
   subject_.clear();
   const uint64_t align = alignment();
   if (part_.tensors.empty()) return;
-  const uint64_t start = (at_ + (align - 1)) / align * align;   // at_ < 2^63, align <= 2^63: no overflow
-  if (start > size_)
-    fail("the tensor data should begin at byte " + number(start) + ", the file has " + number(size_));
+  const uint64_t start = (at_ + (align - 1)) / align * align;  // at_ < 2^63, align <= 2^63: no overflow
+  if (start > size_) fail("the tensor data should begin at byte " + number(start) + ", the file has " + number(size_));
   std::vector<size_t> order(part_.tensors.size());
   for (size_t i = 0; i < order.size(); i++) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return offsets_[a] < offsets_[b]; });
@@ -239,8 +246,7 @@ void Parser::place_tensors() {
     Tensor& tensor = part_.tensors[i];
     subject_ = "tensor " + quoted(tensor.name);
     const uint64_t offset = offsets_[i];
-    if (offset % align != 0)
-      fail("offset " + number(offset) + " is not a multiple of the alignment " + number(align));
+    if (offset % align != 0) fail("offset " + number(offset) + " is not a multiple of the alignment " + number(align));
     if (offset > room || bytes_[i] > room - offset)
       fail("its " + number(bytes_[i]) + " bytes (" + tensor.type->name + ") at offset " + number(offset) +
            " of the tensor data end behind the file: there are " + number(room));

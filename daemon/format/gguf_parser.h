@@ -13,10 +13,10 @@ namespace ellm::format {
 struct GgufPart {
   ModelFile file;
   uint32_t version = 0;
-  std::vector<std::pair<std::string, Value>> values;   // in file order
-  std::vector<Tensor> tensors;                         // in file order
+  std::vector<std::pair<std::string, Value>> values;  // in file order
+  std::vector<Tensor> tensors;                        // in file order
 
-  const Value* find(std::string_view key) const;       // linear: for the few keys that opening needs
+  const Value* find(std::string_view key) const;  // linear: for the few keys that opening needs
 };
 
 /// Throws FormatError.

@@ -23,9 +23,7 @@ FormatError wrong_type(const Gguf& file, std::string_view key, const char* expec
   return file.error("key " + quoted(key) + ": expected " + expected + ", found " + type_of(found));
 }
 
-FormatError missing(const Gguf& file, std::string_view key) {
-  return file.error("key " + quoted(key) + " is missing");
-}
+FormatError missing(const Gguf& file, std::string_view key) { return file.error("key " + quoted(key) + " is missing"); }
 
 }  // namespace
 
@@ -65,7 +63,7 @@ std::string quoted(std::string_view text) {
 
 uint64_t Tensor::elements() const {
   uint64_t n = 1;
-  for (const uint64_t dim : dims) n *= dim;   // checked at open
+  for (const uint64_t dim : dims) n *= dim;  // checked at open
   return n;
 }
 

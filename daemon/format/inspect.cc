@@ -75,7 +75,8 @@ std::string describe_weight_types(const Gguf& file) {
   for (const TypeShare& share : shares) total += share.bytes;
   std::string text;
   for (const TypeShare& share : shares) {
-    const auto percent = static_cast<unsigned>(100.0 * static_cast<double>(share.bytes) / static_cast<double>(total) + 0.5);
+    const auto percent =
+        static_cast<unsigned>(100.0 * static_cast<double>(share.bytes) / static_cast<double>(total) + 0.5);
     if (percent == 0) continue;
     text += (text.empty() ? "" : ", ") + std::string(share.type->name) + " " + std::to_string(percent) + " %";
   }
@@ -90,7 +91,10 @@ uint64_t parameter_count(const Gguf& file) {
 }
 
 std::string size_label(uint64_t parameters) {
-  struct Unit { double size; char letter; };
+  struct Unit {
+    double size;
+    char letter;
+  };
   for (const Unit unit : {Unit{1e12, 'T'}, Unit{1e9, 'B'}, Unit{1e6, 'M'}, Unit{1e3, 'K'}}) {
     // 0.9995 of a unit is already printed as one of it: 999.7M is 1.0B.
     const double n = static_cast<double>(parameters) / unit.size;

@@ -1,5 +1,5 @@
-// Byte-pair merging, the loop that both kinds of BPE share: of all neighbouring symbols the pair of the lowest rank (the
-// leftmost of equals) becomes one, until none can. Short pieces by scanning, long ones with a heap: O(n log n).
+// Byte-pair merging, the loop that both kinds of BPE share: of all neighbouring symbols the pair of the lowest rank
+// (the leftmost of equals) becomes one, until none can. Short pieces by scanning, long ones with a heap: O(n log n).
 // The caller owns the workspace, one per call of encode.
 #pragma once
 #include <algorithm>
@@ -18,20 +18,20 @@ namespace ellm::format {
 inline constexpr uint32_t kNoMerge = UINT32_MAX;
 
 struct Symbol {
-  uint32_t begin, end;   // in the piece
-  TokenId id;            // kNoToken: bytes without a token of their own
+  uint32_t begin, end;  // in the piece
+  TokenId id;           // kNoToken: bytes without a token of their own
 };
 
 struct Merge {
-  uint32_t rank = kNoMerge;   // lower goes first
-  TokenId id = kNoToken;      // the result
+  uint32_t rank = kNoMerge;  // lower goes first
+  TokenId id = kNoToken;     // the result
 };
 
 struct MergeWorkspace {
   std::vector<Symbol> symbols;
-  std::vector<Merge> merges;               // of symbol i with its right neighbour
+  std::vector<Merge> merges;  // of symbol i with its right neighbour
   std::vector<uint32_t> previous, next;
-  std::vector<uint64_t> heap;              // rank << 32 | position
+  std::vector<uint64_t> heap;  // rank << 32 | position
 };
 
 namespace detail {
@@ -73,7 +73,7 @@ void merge_long(MergeWorkspace& work, const Find& find) {
     return static_cast<uint64_t>(merges[left].rank) << 32 | left;
   };
   for (uint32_t i = 0; i < n; ++i) {
-    previous[i] = i - 1;   // wraps at 0: never followed
+    previous[i] = i - 1;  // wraps at 0: never followed
     next[i] = i + 1;
     if (i + 1 == n) break;
     const uint64_t entry = consider(i, i + 1);
@@ -91,7 +91,7 @@ void merge_long(MergeWorkspace& work, const Find& find) {
     const auto left = static_cast<uint32_t>(heap.back());
     const auto rank = static_cast<uint32_t>(heap.back() >> 32);
     heap.pop_back();
-    if (merges[left].rank != rank) continue;   // stale: that pair has changed since
+    if (merges[left].rank != rank) continue;  // stale: that pair has changed since
     const uint32_t right = next[left];
     symbols[left].end = symbols[right].end;
     symbols[left].id = merges[left].id;
@@ -121,8 +121,8 @@ void merge_symbols(MergeWorkspace& work, const Find& find) {
   }
 }
 
-/// Remembers, during one call of encode, where the ids of a piece stand in the output, so that a frequent word is merged once.
-/// Direct-mapped: a collision only costs a merge, whoever chose the text.
+/// Remembers, during one call of encode, where the ids of a piece stand in the output, so that a frequent word is
+/// merged once. Direct-mapped: a collision only costs a merge, whoever chose the text.
 class PieceCache {
  public:
   explicit PieceCache(size_t text_bytes) {
@@ -141,14 +141,15 @@ class PieceCache {
       return;
     }
     encode();
-    slot = {piece.data(), static_cast<uint32_t>(at), static_cast<uint16_t>(piece.size()), static_cast<uint16_t>(out.size() - at)};
+    slot = {piece.data(), static_cast<uint32_t>(at), static_cast<uint16_t>(piece.size()),
+            static_cast<uint16_t>(out.size() - at)};
   }
 
  private:
   struct Slot {
     const char* text;
-    uint32_t at;                // in the output
-    uint16_t length = 0, count;   // of the text, of the ids
+    uint32_t at;                 // in the output
+    uint16_t length = 0, count;  // of the text, of the ids
   };
   std::vector<Slot> slots_;
 };

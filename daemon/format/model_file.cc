@@ -16,7 +16,7 @@
 namespace ellm::format {
 namespace {
 
-constexpr uint64_t kStepBytes = 64 << 10;         // the first read; later ones double what is there
+constexpr uint64_t kStepBytes = 64 << 10;  // the first read; later ones double what is there
 constexpr uint64_t kLargestStepBytes = 4 << 20;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what, int error) {
@@ -50,13 +50,9 @@ void ModelFile::examine() {
 }
 
 ModelFile::ModelFile(ModelFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      stat_(other.stat_),
-      head_(std::exchange(other.head_, nullptr)),
-      head_reserved_(std::exchange(other.head_reserved_, 0)),
-      head_ready_(std::exchange(other.head_ready_, 0)),
-      map_(std::exchange(other.map_, nullptr)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), stat_(other.stat_),
+      head_(std::exchange(other.head_, nullptr)), head_reserved_(std::exchange(other.head_reserved_, 0)),
+      head_ready_(std::exchange(other.head_ready_, 0)), map_(std::exchange(other.map_, nullptr)) {}
 
 ModelFile::~ModelFile() {
   if (map_) ::munmap(const_cast<std::byte*>(map_), size());
@@ -75,7 +71,7 @@ const std::byte* ModelFile::head(uint64_t end) {
   }
   const uint64_t step = std::clamp<uint64_t>(head_ready_, kStepBytes, kLargestStepBytes);
   uint64_t target = std::max(end, head_ready_ + step);
-  target = (target + kStepBytes - 1) / kStepBytes * kStepBytes;   // head_ready_ stays a multiple of a page
+  target = (target + kStepBytes - 1) / kStepBytes * kStepBytes;  // head_ready_ stays a multiple of a page
   target = std::min<uint64_t>(target, head_reserved_);
   if (::mprotect(head_ + head_ready_, target - head_ready_, PROT_READ | PROT_WRITE) != 0)
     fail(path_, "no memory for its header", errno);
@@ -100,7 +96,7 @@ void ModelFile::trim_head(uint64_t end) {
   const size_t keep = std::max<size_t>((end + kStepBytes - 1) / kStepBytes * kStepBytes, kStepBytes);
   if (keep < head_reserved_ && ::munmap(head_ + keep, head_reserved_ - keep) == 0) head_reserved_ = keep;
   head_ready_ = std::min(head_ready_, head_reserved_);
-  ::mprotect(head_, head_reserved_, PROT_READ);   // only a guard against our own mistakes
+  ::mprotect(head_, head_reserved_, PROT_READ);  // only a guard against our own mistakes
 }
 
 const std::byte* ModelFile::map() {
@@ -113,7 +109,7 @@ const std::byte* ModelFile::map() {
 }
 
 void ModelFile::check_unchanged() const {
-  struct stat now {};
+  struct stat now{};
   if (::fstat(fd_, &now) != 0) fail(path_, "cannot be examined", errno);
   if (now.st_size != stat_.st_size)
     throw FormatError(path_ + ": changed while it was read: " + std::to_string(stat_.st_size) + " bytes became " +

@@ -42,8 +42,8 @@ class ModelFile {
 
   std::string path_;
   int fd_ = -1;
-  struct stat stat_ {};
-  std::byte* head_ = nullptr;      // reserved address space of the file's length; accessible up to head_ready_
+  struct stat stat_{};
+  std::byte* head_ = nullptr;  // reserved address space of the file's length; accessible up to head_ready_
   size_t head_reserved_ = 0, head_ready_ = 0;
   const std::byte* map_ = nullptr;
 };

@@ -20,8 +20,8 @@ std::string part_file_name(const std::string& stem, uint64_t number, uint64_t co
 /// The name under which users know the model of a file.
 inline std::string model_name(std::string_view path) { return parse_part_name(path).stem; }
 
-// What a pull of NAME has fetched so far stands in the folder .pull-NAME beside the models; whoever works in it, or removes
-// it, holds a flock on this file of it.
+// What a pull of NAME has fetched so far stands in the folder .pull-NAME beside the models; whoever works in it, or
+// removes it, holds a flock on this file of it.
 inline constexpr const char* kPullPrefix = ".pull-";
 inline constexpr const char* kPullLock = "lock";
 

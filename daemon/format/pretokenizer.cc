@@ -37,9 +37,10 @@ class Matcher {
   };
   /// The first non-empty match at or after `from`; {size, size} where there is none. `text` is known to be UTF-8.
   Range find(const pcre2_code* code, bool compiled, std::string_view text, size_t from) {
-    constexpr uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;   // no others, for the JIT
+    constexpr uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;  // no others, for the JIT
     const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    int result = compiled ? pcre2_jit_match(code, subject, text.size(), from, options, data_, context_) : PCRE2_ERROR_JIT_STACKLIMIT;
+    int result = compiled ? pcre2_jit_match(code, subject, text.size(), from, options, data_, context_)
+                          : PCRE2_ERROR_JIT_STACKLIMIT;
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
       result = pcre2_match(code, subject, text.size(), from, options | PCRE2_NO_JIT, data_, context_);
     if (result == PCRE2_ERROR_NOMATCH) return {text.size(), text.size()};
@@ -88,10 +89,11 @@ PreTokenizer::PreTokenizer(const PreTokenizerSpec& spec, Engine engine) {
     int error = 0;
     size_t offset = 0;
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | (stage.covers ? PCRE2_ANCHORED : 0);
-    std::unique_ptr<void, FreeCode> code(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(stage.regex), PCRE2_ZERO_TERMINATED, options, &error, &offset, nullptr));
+    std::unique_ptr<void, FreeCode> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(stage.regex), PCRE2_ZERO_TERMINATED,
+                                                       options, &error, &offset, nullptr));
     if (!code) throw std::logic_error("pre-tokenizer: PCRE2 error " + std::to_string(error) + " in " + stage.regex);
-    const bool compiled = engine == Engine::fastest && pcre2_jit_compile(static_cast<pcre2_code*>(code.get()), PCRE2_JIT_COMPLETE) == 0;
+    const bool compiled =
+        engine == Engine::fastest && pcre2_jit_compile(static_cast<pcre2_code*>(code.get()), PCRE2_JIT_COMPLETE) == 0;
     stages_.push_back({std::move(code), stage.ascii_words, compiled});
   }
 }
@@ -105,7 +107,8 @@ bool PreTokenizer::compiled() const {
 void PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends) const {
   ends.clear();
   if (text.empty()) return;
-  if (text.size() > INT32_MAX) throw std::length_error("text of " + std::to_string(text.size()) + " bytes to tokenize, at most 2147483647");
+  if (text.size() > INT32_MAX)
+    throw std::length_error("text of " + std::to_string(text.size()) + " bytes to tokenize, at most 2147483647");
   std::string replaced;
   if (valid_utf8_prefix(text) < text.size()) text = replaced = with_placeholders(text);
   Matcher matcher;

@@ -1,4 +1,5 @@
-// Special tokens in text; see special_tokens.h. The sorted list serves as a trie: each further byte narrows a range of it.
+// Special tokens in text; see special_tokens.h. The sorted list serves as a trie: each further byte narrows a range of
+// it.
 #include "daemon/format/special_tokens.h"
 
 #include <algorithm>

@@ -15,16 +15,16 @@ class SpecialTokens {
 
   struct Found {
     size_t at;
-    TokenId id;   // kNoToken: none, at = text.size()
+    TokenId id;  // kNoToken: none, at = text.size()
   };
   Found find(std::string_view text, size_t from) const;
 
  private:
-  TokenId match(std::string_view text) const;   // at its beginning
+  TokenId match(std::string_view text) const;  // at its beginning
 
   const Vocabulary& vocabulary_;
-  std::vector<TokenId> sorted_;            // by text
-  std::array<bool, 256> may_begin_{};      // some text begins with this byte
+  std::vector<TokenId> sorted_;        // by text
+  std::array<bool, 256> may_begin_{};  // some text begins with this byte
 };
 
 }  // namespace ellm::format

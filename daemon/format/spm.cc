@@ -1,5 +1,5 @@
-// SentencePiece's BPE; see spm.h. Merging is defined over the whole text; where no token contains the two bytes of a border
-// nothing can ever merge across it, so the text is cut there and frequent pieces are merged only once.
+// SentencePiece's BPE; see spm.h. Merging is defined over the whole text; where no token contains the two bytes of a
+// border nothing can ever merge across it, so the text is cut there and frequent pieces are merged only once.
 #include "daemon/format/spm.h"
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace {
 // Order-reversing map of floats to integers; NaN is the worst of scores.
 uint32_t rank_of(float score) {
   if (std::isnan(score)) score = -INFINITY;
-  const auto bits = std::bit_cast<uint32_t>(score + 0.0f);   // -0 becomes +0
+  const auto bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 becomes +0
   return bits & 0x80000000u ? bits : ~bits & 0x7FFFFFFFu;
 }
 
@@ -27,7 +27,7 @@ bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0)
 }  // namespace
 
 std::string_view Spm::without_marks(std::string_view text, std::string& memory) {
-  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";   // U+2581
+  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
   if (text.find(kSpaceMark) == text.npos) return text;
   for (size_t at; (at = text.find(kSpaceMark)) != text.npos; text.remove_prefix(at + kSpaceMark.size()))
     memory.append(text.substr(0, at)).push_back(' ');
@@ -54,7 +54,8 @@ Spm::Spm(const Gguf& file, const Vocabulary& vocabulary) : vocabulary_(vocabular
 
 void Spm::encode(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const {
   if (text.empty()) return;
-  if (text.size() > INT32_MAX) throw std::length_error("text of " + std::to_string(text.size()) + " bytes to tokenize, at most 2147483647");
+  if (text.size() > INT32_MAX)
+    throw std::length_error("text of " + std::to_string(text.size()) + " bytes to tokenize, at most 2147483647");
   std::string prefixed;
   if (space_prefix) text = prefixed.append(1, ' ').append(text);
   out.reserve(out.size() + text.size() / 3);
@@ -88,7 +89,8 @@ void Spm::encode_piece(std::string_view piece, MergeWorkspace& work, Steps& step
     if (has_unused_ && vocabulary_.kind(id) == TokenKind::unused) steps[text] = left.end - left.begin;
     return {ranks_[id], id};
   });
-  for (const Symbol& symbol : work.symbols) put(piece.substr(symbol.begin, symbol.end - symbol.begin), symbol.id, steps, out);
+  for (const Symbol& symbol : work.symbols)
+    put(piece.substr(symbol.begin, symbol.end - symbol.begin), symbol.id, steps, out);
 }
 
 void Spm::put(std::string_view text, TokenId id, const Steps& steps, std::vector<TokenId>& out) const {
@@ -108,7 +110,7 @@ void Spm::put(std::string_view text, TokenId id, const Steps& steps, std::vector
     const TokenId byte = vocabulary_.byte_token(static_cast<uint8_t>(c));
     if (byte != kNoToken) {
       out.push_back(byte);
-    } else {   // no fallback: one unknown token for the character
+    } else {  // no fallback: one unknown token for the character
       if (const auto unknown = vocabulary_.unknown()) out.push_back(*unknown);
       return;
     }

@@ -1,5 +1,5 @@
-// A fast hash for short byte strings, used by the tables of the tokenizers. Not for data that outlives the process and not
-// keyed: tables whose keys a user chooses must not degrade by collisions (they are direct-mapped).
+// A fast hash for short byte strings, used by the tables of the tokenizers. Not for data that outlives the process and
+// not keyed: tables whose keys a user chooses must not degrade by collisions (they are direct-mapped).
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -24,7 +24,7 @@ inline uint64_t text_hash(std::string_view text) {
     h = mix(h ^ word, k1);
   }
   word = 0;
-  if (left >= 4) {   // two overlapping halves: constant sizes compile to plain loads
+  if (left >= 4) {  // two overlapping halves: constant sizes compile to plain loads
     uint32_t low, high;
     std::memcpy(&low, p, 4);
     std::memcpy(&high, p + left - 4, 4);

@@ -1,4 +1,5 @@
-// The Tokenizer and the StreamDecoder: special tokens are cut out of the text, what lies between goes to the file's kind of BPE; see tokenizer.h.
+// The Tokenizer and the StreamDecoder: special tokens are cut out of the text, what lies between goes to the file's
+// kind of BPE; see tokenizer.h.
 #include "daemon/format/tokenizer.h"
 
 #include <utility>
@@ -79,7 +80,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   if (std::holds_alternative<Spm>(impl.model)) text = Spm::without_marks(text, memory);
   if (options.add_special && impl.add_bos && impl.vocabulary.bos()) out.push_back(*impl.vocabulary.bos());
   const SpecialTokens& specials = options.parse_special ? impl.special : impl.user_defined;
-  bool at_border = true;   // the beginning of the text, or behind a special token
+  bool at_border = true;  // the beginning of the text, or behind a special token
   for (size_t at = 0; at < text.size();) {
     const SpecialTokens::Found found = specials.find(text, at);
     impl.encode_plain(text.substr(at, found.at - at), at_border, out);

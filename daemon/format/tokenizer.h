@@ -1,5 +1,5 @@
-// Text to token ids and back, as the model file says: byte-level BPE ("gpt2" with a pre-tokenizer) and SentencePiece-style
-// BPE with scores ("llama"). Immutable after make; any thread.
+// Text to token ids and back, as the model file says: byte-level BPE ("gpt2" with a pre-tokenizer) and
+// SentencePiece-style BPE with scores ("llama"). Immutable after make; any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,16 +21,17 @@ class Tokenizer {
   static std::shared_ptr<const Tokenizer> open(const Gguf& file);
 
   struct EncodeOptions {
-    bool add_special = true;     // BOS / EOS as the file asks for them
-    bool parse_special = true;   // texts of control and user-defined tokens become those tokens
+    bool add_special = true;    // BOS / EOS as the file asks for them
+    bool parse_special = true;  // texts of control and user-defined tokens become those tokens
   };
-  /// Any bytes: those that are not UTF-8 keep their value where the vocabulary has bytes. User-defined tokens are found in
-  /// the text in any case. Texts of 2 GiB and more are refused (std::length_error).
+  /// Any bytes: those that are not UTF-8 keep their value where the vocabulary has bytes. User-defined tokens are found
+  /// in the text in any case. Texts of 2 GiB and more are refused (std::length_error).
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
 
-  /// The bytes of a sequence. Control, unknown and unused tokens are left out unless `special`; a leading space that the tokenizer added is
-  /// removed when the ids stand at the beginning of a text. Ids outside the vocabulary are ignored.
+  /// The bytes of a sequence. Control, unknown and unused tokens are left out unless `special`; a leading space that
+  /// the tokenizer added is removed when the ids stand at the beginning of a text. Ids outside the vocabulary are
+  /// ignored.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
   /// The bytes of one token as it stands inside a text (byte tokens give one byte). Control tokens give their text.
   std::string_view piece(TokenId id) const;

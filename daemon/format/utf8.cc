@@ -23,7 +23,7 @@ size_t valid_utf8_prefix(std::string_view bytes) {
   const char* const end = begin + bytes.size();
   const char* p = begin;
   while (p < end) {
-    for (uint64_t word; end - p >= 8; p += 8) {   // ASCII, eight bytes at a time
+    for (uint64_t word; end - p >= 8; p += 8) {  // ASCII, eight bytes at a time
       std::memcpy(&word, p, 8);
       if (word & 0x8080808080808080u) break;
     }

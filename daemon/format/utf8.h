@@ -7,7 +7,7 @@
 
 namespace ellm::format {
 
-enum class Utf8 : uint8_t { character, invalid, truncated };   // truncated: the text ends inside a character
+enum class Utf8 : uint8_t { character, invalid, truncated };  // truncated: the text ends inside a character
 
 /// What begins at a position: `length` bytes (at least 1), one character where the kind says so.
 struct Utf8Step {

@@ -1,5 +1,6 @@
-// Reading a vocabulary; see vocabulary.h. What a file may get wrong is either an error that names the key (arrays of another
-// length or type) or harmless: double texts (the first wins), empty texts, byte tokens that are none, ids out of range.
+// Reading a vocabulary; see vocabulary.h. What a file may get wrong is either an error that names the key (arrays of
+// another length or type) or harmless: double texts (the first wins), empty texts, byte tokens that are none, ids out
+// of range.
 #include "daemon/format/vocabulary.h"
 
 #include <algorithm>
@@ -12,18 +13,38 @@
 namespace ellm::format {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";   // U+2581
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 // Tokens that end a turn whatever the metadata says, if the file marks them as control or user-defined.
-constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<turn|>",
-    "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|eom_id|>", "<EOT>", "_<EOT>", "<|EOT|>", "[EOT]",
-    "<end_of_utterance>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "[e~[",
-    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<|calls|>",
+                                          "<|flush|>",
+                                          "<end_of_turn>",
+                                          "<turn|>",
+                                          "<|endoftext|>",
+                                          "<|end_of_text|>",
+                                          "</s>",
+                                          "<eos>",
+                                          "[EOS]",
+                                          "<|eom_id|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "<|EOT|>",
+                                          "[EOT]",
+                                          "<end_of_utterance>",
+                                          "<|endofturn|>",
+                                          "<|END_OF_TURN_TOKEN|>",
+                                          "[e~[",
+                                          "<\xEF\xBD\x9C"
+                                          "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
 
 // GPT-2's alphabet: printable Latin-1 characters stand for themselves, the other 68 bytes for U+0100 and up, in order.
 struct ByteAlphabet {
-  std::array<int16_t, 0x144> byte_of;   // code point -> byte, -1: not in the alphabet
+  std::array<int16_t, 0x144> byte_of;  // code point -> byte, -1: not in the alphabet
   constexpr ByteAlphabet() : byte_of{} {
     byte_of.fill(-1);
     int next = 0x100;
@@ -37,13 +58,13 @@ constexpr ByteAlphabet kAlphabet;
 
 bool append_byte_level(std::string& out, std::string_view written) {
   const size_t start = out.size();
-  out.resize(start + written.size());   // a character is one byte or two
+  out.resize(start + written.size());  // a character is one byte or two
   char* to = out.data() + start;
   const char* const end = written.data() + written.size();
   for (const char* p = written.data(); p < end;) {
     const Utf8Step step = utf8_step(p, end);
     const char32_t c = step.kind == Utf8::character ? utf8_code_point(p, step.length) : 0xFFFF;
-    if (c >= kAlphabet.byte_of.size() || kAlphabet.byte_of[c] < 0) {   // not byte-level at all: it stands for itself
+    if (c >= kAlphabet.byte_of.size() || kAlphabet.byte_of[c] < 0) {  // not byte-level at all: it stands for itself
       std::memcpy(out.data() + start, written.data(), written.size());
       return false;
     }
@@ -69,7 +90,10 @@ std::optional<uint8_t> parse_byte_text(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
   int value = 0;
   for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return std::nullopt;
     value = value * 16 + digit;
   }
@@ -81,8 +105,10 @@ std::optional<TokenId> read_id(const Gguf& file, std::string_view key, uint32_t 
   const Value* value = file.find(key);
   if (!value) return std::nullopt;
   const ValueType type = value->type;
-  const bool is_signed = type == ValueType::i8 || type == ValueType::i16 || type == ValueType::i32 || type == ValueType::i64;
-  if (is_signed && !value->bytes.empty() && (value->bytes.back() & std::byte{0x80}) != std::byte{0}) return std::nullopt;
+  const bool is_signed =
+      type == ValueType::i8 || type == ValueType::i16 || type == ValueType::i32 || type == ValueType::i64;
+  if (is_signed && !value->bytes.empty() && (value->bytes.back() & std::byte{0x80}) != std::byte{0})
+    return std::nullopt;
   const uint64_t id = file.find_uint(key).value();
   return id < size ? std::optional(static_cast<TokenId>(id)) : std::nullopt;
 }
@@ -94,7 +120,8 @@ Vocabulary::Vocabulary(const Gguf& file, Form form) : form_(form) {
   if (!tokens) throw file.error("key 'tokenizer.ggml.tokens' is missing");
   if (tokens->empty()) throw file.error("key 'tokenizer.ggml.tokens': the vocabulary is empty");
   if (tokens->size() > INT32_MAX)
-    throw file.error("key 'tokenizer.ggml.tokens': " + std::to_string(tokens->size()) + " tokens are more than 2147483647");
+    throw file.error("key 'tokenizer.ggml.tokens': " + std::to_string(tokens->size()) +
+                     " tokens are more than 2147483647");
   uint64_t bytes = 0;
   for (const std::string_view token : *tokens) bytes += token.size();
   if (bytes > UINT32_MAX) throw file.error("key 'tokenizer.ggml.tokens': the texts have more than 4 GiB");
@@ -115,7 +142,7 @@ void Vocabulary::read_kinds(const Gguf& file, size_t count) {
   }
   for (size_t i = 0; i < count; ++i) {
     const int64_t type = (*types)[i];
-    if (type >= 1 && type <= 6) kinds_[i] = static_cast<TokenKind>(type);   // unheard-of types count as normal
+    if (type >= 1 && type <= 6) kinds_[i] = static_cast<TokenKind>(type);  // unheard-of types count as normal
   }
 }
 
@@ -129,13 +156,14 @@ void Vocabulary::read_texts(const std::vector<std::string_view>& tokens) {
     TokenKind& kind = kinds_[id];
     const auto byte = kind == TokenKind::byte ? parse_byte_text(written) : std::nullopt;
     if (kind == TokenKind::byte && !byte) kind = TokenKind::normal;
-    const bool user_defined = kind == TokenKind::user_defined && form_ == Form::spaces;   // SentencePiece merges them, too
+    const bool user_defined =
+        kind == TokenKind::user_defined && form_ == Form::spaces;  // SentencePiece merges them, too
     bool mergeable = user_defined;
     if (byte) {
       bytes_.push_back(static_cast<char>(*byte));
       if (byte_tokens_[*byte] == kNoToken) byte_tokens_[*byte] = id;
     } else if (kind == TokenKind::normal || kind == TokenKind::unused || user_defined) {
-      mergeable |= append_decoded(bytes_, written);   // one in another form can never arise from text
+      mergeable |= append_decoded(bytes_, written);  // one in another form can never arise from text
     } else {
       bytes_.append(written);
     }
@@ -168,7 +196,7 @@ void Vocabulary::collect_ends(const Gguf& file) {
   if (eos_) ends_.push_back(*eos_);
   for (const auto key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const auto id = read_id(file, key, size())) ends_.push_back(*id);
-  std::optional<TokenId> message_end;   // "<|end|>"
+  std::optional<TokenId> message_end;  // "<|end|>"
   bool returns = false, calls = false, flushes = false;
   for (TokenId id = 0; id < size(); ++id) {
     if (kinds_[id] != TokenKind::control && kinds_[id] != TokenKind::user_defined) continue;
@@ -200,7 +228,7 @@ void Vocabulary::index(TokenId id, std::string_view key) {
       longest_text_ = std::max(longest_text_, key.size());
       return;
     }
-    if (slot.hash == tag && text(slot.id) == key) return;   // a double: the first wins
+    if (slot.hash == tag && text(slot.id) == key) return;  // a double: the first wins
   }
 }
 

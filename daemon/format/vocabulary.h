@@ -21,8 +21,8 @@ enum class TokenKind : uint8_t { normal = 1, unknown = 2, control = 3, user_defi
 
 class Vocabulary {
  public:
-  /// How a file writes token texts: with GPT-2's alphabet of 256 printable characters for bytes, or as plain text in which
-  /// U+2581 stands for a space.
+  /// How a file writes token texts: with GPT-2's alphabet of 256 printable characters for bytes, or as plain text in
+  /// which U+2581 stands for a space.
   enum class Form { byte_level, spaces };
 
   /// Reads tokens, types and special ids. Throws FormatError.
@@ -38,7 +38,8 @@ class Vocabulary {
   }
   /// Matched as a whole in text before tokenization.
   bool is_special(TokenId id) const {
-    return kinds_[id] == TokenKind::control || kinds_[id] == TokenKind::unknown || kinds_[id] == TokenKind::user_defined;
+    return kinds_[id] == TokenKind::control || kinds_[id] == TokenKind::unknown ||
+           kinds_[id] == TokenKind::user_defined;
   }
   bool is_end(TokenId id) const;
 
@@ -47,11 +48,11 @@ class Vocabulary {
   /// find() for many texts at once, which overlaps the cache misses.
   struct Lookup {
     std::string_view text;
-    TokenId id;         // the answer
-    uint64_t hash;      // scratch
+    TokenId id;     // the answer
+    uint64_t hash;  // scratch
   };
   void find_all(std::span<Lookup> lookups) const;
-  size_t longest_text() const { return longest_text_; }   // of those that find() can return
+  size_t longest_text() const { return longest_text_; }  // of those that find() can return
   /// The token of a single byte, or kNoToken.
   TokenId byte_token(uint8_t byte) const { return byte_tokens_[byte]; }
 
@@ -59,13 +60,13 @@ class Vocabulary {
   std::optional<TokenId> eos() const { return eos_; }
   std::optional<TokenId> unknown() const { return unknown_; }
 
-  /// Appends the bytes that a text in this file's form stands for. False: it is not in that form (a character outside of
-  /// the alphabet, a real space) and was appended as it is.
+  /// Appends the bytes that a text in this file's form stands for. False: it is not in that form (a character outside
+  /// of the alphabet, a real space) and was appended as it is.
   bool append_decoded(std::string& out, std::string_view written) const;
 
  private:
   struct Slot {
-    uint32_t hash;   // the upper half: rejects most strangers without a look at the text
+    uint32_t hash;  // the upper half: rejects most strangers without a look at the text
     TokenId id = kNoToken;
   };
   void read_kinds(const Gguf& file, size_t count);
@@ -76,10 +77,10 @@ class Vocabulary {
   TokenId find(std::string_view text, uint64_t hash) const;
 
   Form form_;
-  std::string bytes_;                 // all texts
-  std::vector<uint32_t> offsets_;     // (size + 1)
-  std::vector<TokenKind> kinds_;      // (size)
-  std::vector<Slot> slots_;           // open addressing, a power of two, at most two thirds full
+  std::string bytes_;              // all texts
+  std::vector<uint32_t> offsets_;  // (size + 1)
+  std::vector<TokenKind> kinds_;   // (size)
+  std::vector<Slot> slots_;        // open addressing, a power of two, at most two thirds full
   std::array<TokenId, 256> byte_tokens_;
   std::vector<TokenId> ends_;
   size_t longest_text_ = 0;

@@ -10,9 +10,9 @@ namespace ellm::model::architectures {
 namespace {
 
 constexpr auto kModel = join(kModelTensors, std::array{
-    TensorSpec{"rope_factors_long.weight", rope_pairs, none, optional},
-    TensorSpec{"rope_factors_short.weight", rope_pairs, none, optional},
-});
+                                                TensorSpec{"rope_factors_long.weight", rope_pairs, none, optional},
+                                                TensorSpec{"rope_factors_short.weight", rope_pairs, none, optional},
+                                            });
 constexpr std::array kLayer = {
     TensorSpec{"attn_norm.weight", embedding, none, required},
     TensorSpec{"attn_qkv.weight", embedding, queries_keys_values, required},
@@ -24,7 +24,7 @@ constexpr std::array kLayer = {
 
 void read(const ConfigReader& reader, ModelConfig& config) {
   config.window = read_window(reader).value_or(0);
-  if (config.window >= config.context) config.window = 0;   // Phi-4 writes its context's size
+  if (config.window >= config.context) config.window = 0;  // Phi-4 writes its context's size
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with a mixture of experts, one of which every token uses, weighted by a gate of its own.
+// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with a mixture of experts, one of which every token uses, weighted by a gate of its
+// own.
 #include "daemon/model/common_tensors.h"
 #include "daemon/model/config_reader.h"
 

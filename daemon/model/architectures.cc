@@ -3,14 +3,7 @@
 
 // One line per architecture, in alphabetical order.
 #define ELLM_ARCHITECTURES(row) \
-  row(gemma2)                   \
-  row(gemma3)                   \
-  row(llama)                    \
-  row(phi3)                     \
-  row(qwen2)                    \
-  row(qwen2moe)                 \
-  row(qwen3)                    \
-  row(qwen3moe)
+  row(gemma2) row(gemma3) row(llama) row(phi3) row(qwen2) row(qwen2moe) row(qwen3) row(qwen3moe)
 
 namespace ellm::model {
 

@@ -8,9 +8,9 @@
 namespace ellm::model {
 namespace {
 
-constexpr uint32_t kRowBlock = 16;              // query rows of one item
-constexpr uint32_t kSplitChunks = 4;            // so few contexts may be cut to keep the workers busy
-constexpr uint32_t kSharedPages = 8;            // pages in common that are worth a merge
+constexpr uint32_t kRowBlock = 16;    // query rows of one item
+constexpr uint32_t kSplitChunks = 4;  // so few contexts may be cut to keep the workers busy
+constexpr uint32_t kSharedPages = 8;  // pages in common that are worth a merge
 
 using kernels::kAttentionSegment;
 using kernels::kSegmentPages;
@@ -24,22 +24,25 @@ uint32_t common_pages(const Chunk& a, const Chunk& b) {
   uint32_t from = 0, to = std::min(pages_of(a), pages_of(b));
   while (from < to) {
     const uint32_t middle = (from + to) / 2;
-    if (a.pages[middle] == b.pages[middle]) from = middle + 1; else to = middle;
+    if (a.pages[middle] == b.pages[middle]) from = middle + 1;
+    else to = middle;
   }
   return from;
 }
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const ModelConfig& config, const shm::PageGeometry& geometry, uint32_t max_context, uint32_t max_rows,
-                             uint32_t workers, size_t partial_results)
+AttentionPlan::AttentionPlan(const ModelConfig& config, const shm::PageGeometry& geometry, uint32_t max_context,
+                             uint32_t max_rows, uint32_t workers, size_t partial_results)
     : c_(config), workers_(workers), partial_results_(partial_results) {
   for (uint32_t layer = 0; layer < c_.layers; ++layer) {
-    page_bytes_[c_.windowed(layer) ? 1 : 0] += kernels::k_block_bytes(static_cast<kernels::KvType>(geometry.k_type), c_.head_dim) +
-                                               kernels::v_block_bytes(static_cast<kernels::KvType>(geometry.v_type), c_.head_dim);
+    page_bytes_[c_.windowed(layer) ? 1 : 0] +=
+        kernels::k_block_bytes(static_cast<kernels::KvType>(geometry.k_type), c_.head_dim) +
+        kernels::v_block_bytes(static_cast<kernels::KvType>(geometry.v_type), c_.head_dim);
   }
   const size_t segments = max_context / kAttentionSegment + 1;
-  items_.reserve(size_t{max_rows} * c_.kv_heads + std::min(partial_results / c_.heads, max_rows * segments) * c_.kv_heads);
+  items_.reserve(size_t{max_rows} * c_.kv_heads +
+                 std::min(partial_results / c_.heads, max_rows * segments) * c_.kv_heads);
   merges_.reserve(size_t{max_rows} * c_.kv_heads);
   order_.reserve(max_rows);
   common_.reserve(max_rows);
@@ -74,7 +77,7 @@ void AttentionPlan::make(std::span<const Chunk> chunks) {
       }
     }
   }
-  const auto cost = [&](const AttentionItem& a) {   // the costliest first
+  const auto cost = [&](const AttentionItem& a) {  // the costliest first
     return uint64_t{a.rows} * (a.whole() ? chunks_[a.chunk].first_position + a.first_row + a.rows : kAttentionSegment);
   };
   std::ranges::stable_sort(items_, [&](const auto& a, const auto& z) { return cost(a) > cost(z); });
@@ -100,7 +103,8 @@ void AttentionPlan::sort_singles() {
 
 /// Long contexts are cut into segments where there are too few heads to keep the workers busy.
 bool AttentionPlan::cut_contexts() const {
-  return order_.size() == chunks_.size() && chunks_.size() <= kSplitChunks && chunks_.size() * c_.kv_heads < 3 * workers_ &&
+  return order_.size() == chunks_.size() && chunks_.size() <= kSplitChunks &&
+         chunks_.size() * c_.kv_heads < 3 * workers_ &&
          std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.first_position >= 2 * kAttentionSegment; });
 }
 
@@ -136,7 +140,7 @@ void AttentionPlan::add_segments(uint32_t segment) {
 
 void AttentionPlan::count_bytes() {
   kv_bytes_ = 0;
-  const auto add = [&](uint32_t position, uint32_t from, uint32_t to) {   // of the first row; pages [from, to)
+  const auto add = [&](uint32_t position, uint32_t from, uint32_t to) {  // of the first row; pages [from, to)
     const uint32_t window = c_.window != 0 && position >= c_.window ? (position + 1 - c_.window) / shm::kPageTokens : 0;
     kv_bytes_ += page_bytes_[0] * (to > from ? to - from : 0);
     from = std::max(from, window);

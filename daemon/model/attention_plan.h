@@ -22,10 +22,10 @@ struct AttentionItem {
 
 class AttentionPlan {
  public:
-  static constexpr uint32_t kStackRows = 32;   // chunks of one item
+  static constexpr uint32_t kStackRows = 32;  // chunks of one item
   /// `partial_results`: how many results of one query head and segment can be kept until they are merged.
-  AttentionPlan(const ModelConfig& config, const shm::PageGeometry& geometry, uint32_t max_context, uint32_t max_rows, uint32_t workers,
-                size_t partial_results);
+  AttentionPlan(const ModelConfig& config, const shm::PageGeometry& geometry, uint32_t max_context, uint32_t max_rows,
+                uint32_t workers, size_t partial_results);
 
   /// Allocates nothing.
   void make(std::span<const Chunk> chunks);
@@ -50,12 +50,12 @@ class AttentionPlan {
   const ModelConfig& c_;
   const uint32_t workers_;
   const size_t partial_results_;
-  uint64_t page_bytes_[2] = {};             // of all layers without a window, of all with one
+  uint64_t page_bytes_[2] = {};  // of all layers without a window, of all with one
   std::span<const Chunk> chunks_;
   std::vector<AttentionItem> items_, merges_;
-  std::vector<uint32_t> order_, common_;    // common_[i]: pages that order_[i] shares with the one before it
-  std::vector<size_t> partial_begin_;       // per chunk
-  std::vector<bool> partial_;               // per place in the order
+  std::vector<uint32_t> order_, common_;  // common_[i]: pages that order_[i] shares with the one before it
+  std::vector<size_t> partial_begin_;     // per chunk
+  std::vector<bool> partial_;             // per place in the order
   uint64_t kv_bytes_ = 0;
 };
 

@@ -83,7 +83,7 @@ void Collector::fill(std::byte* memory, std::span<uint64_t> checks, uint32_t thr
       fill_piece(p, memory, buffers);
       written = {memory + p.offset, p.panels.panel_bytes * p.panels.panels()};
     }
-    if (!checks.empty()) checks[i] = checksum(written);   // while it is in the cache
+    if (!checks.empty()) checks[i] = checksum(written);  // while it is in the cache
   });
 }
 
@@ -98,7 +98,8 @@ void Collector::fill_piece(const Piece& p, std::byte* memory, Buffers& buffers) 
     buffers.values.resize(n);
     buffers.halves.resize(2 * n);
     kernels::dequantize(type_of(tensor), rows, n, buffers.values.data());
-    if (!kernels::quantize(WeightType::f16, buffers.values.data(), n, buffers.halves.data())) throw std::logic_error("no F16");
+    if (!kernels::quantize(WeightType::f16, buffers.values.data(), n, buffers.halves.data()))
+      throw std::logic_error("no F16");
     rows = buffers.halves.data();
   }
   kernels::repack(p.panels, memory + p.offset, rows, 0, p.panels.panels());

@@ -1,5 +1,5 @@
-// What a model needs of its file: matrices to repack, vectors to widen to f32, and the place of each in one piece of memory.
-// Internal to daemon/model; one thread, but for what it says itself.
+// What a model needs of its file: matrices to repack, vectors to widen to f32, and the place of each in one piece of
+// memory. Internal to daemon/model; one thread, but for what it says itself.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,9 +30,9 @@ class Collector {
   size_t bytes() const { return matrix_bytes_ + vector_floats_ * sizeof(float); }
   std::string layout() const;
 
-  /// Reads, repacks and widens everything into `memory`, in pieces, on `threads` threads; `checks` (by piece, or empty) get
-  /// their checksums. The file is read, not mapped, so that one that is cut short meanwhile is an error of this load and no
-  /// signal for the whole process.
+  /// Reads, repacks and widens everything into `memory`, in pieces, on `threads` threads; `checks` (by piece, or empty)
+  /// get their checksums. The file is read, not mapped, so that one that is cut short meanwhile is an error of this
+  /// load and no signal for the whole process.
   void fill(std::byte* memory, std::span<uint64_t> checks, uint32_t threads) const;
   /// Has all targets point into `memory`.
   void place(const std::byte* memory) const;
@@ -44,16 +44,16 @@ class Collector {
  private:
   struct Matrix {
     const format::Tensor* tensor;
-    uint64_t first_row;             // of the tensor's
+    uint64_t first_row;  // of the tensor's
     kernels::PanelMatrix* target;
     size_t offset;
   };
   struct Vector {
     const format::Tensor* tensor;
     const float** target;
-    size_t offset;                  // in floats, behind the matrices
+    size_t offset;  // in floats, behind the matrices
   };
-  struct Buffers {                  // of a thread
+  struct Buffers {  // of a thread
     std::vector<std::byte> rows, halves;
     std::vector<float> values;
   };
@@ -61,7 +61,7 @@ class Collector {
   struct Piece {
     const Matrix* matrix;
     uint32_t first_row;
-    kernels::PanelMatrix panels;    // without data
+    kernels::PanelMatrix panels;  // without data
     size_t offset;
   };
 
@@ -74,7 +74,7 @@ class Collector {
   const bool float_weights_;
   std::vector<Matrix> matrices_;
   std::vector<Vector> vectors_;
-  std::vector<uint64_t> first_piece_ = {0};   // by matrix; then their number
+  std::vector<uint64_t> first_piece_ = {0};  // by matrix; then their number
   size_t matrix_bytes_ = 0, vector_floats_ = 0;
 };
 

@@ -37,9 +37,9 @@ void read_heads(const ConfigReader& reader, ModelConfig& config) {
   } else {
     config.head_dim = config.embedding / config.heads;
     if (config.embedding % config.heads != 0 || config.head_dim < kSmallestHead || config.head_dim > kLargestHead)
-      throw reader.error("attention.head_count",
-                         "an embedding of " + std::to_string(config.embedding) + " in " + std::to_string(config.heads) +
-                             " heads, expected heads of 8 to 256 values without a rest");
+      throw reader.error("attention.head_count", "an embedding of " + std::to_string(config.embedding) + " in " +
+                                                     std::to_string(config.heads) +
+                                                     " heads, expected heads of 8 to 256 values without a rest");
   }
   reader.find_size("attention.value_length", config.head_dim, config.head_dim);
 }
@@ -60,8 +60,7 @@ class TensorCheck {
   void check(const Architecture& architecture) {
     for (const TensorSpec& spec : architecture.model) check(spec, spec.name);
     for (uint32_t layer = 0; layer < config_.layers; layer++)
-      for (const TensorSpec& spec : architecture.layer)
-        check(spec, "blk." + std::to_string(layer) + "." + spec.name);
+      for (const TensorSpec& spec : architecture.layer) check(spec, "blk." + std::to_string(layer) + "." + spec.name);
     for (size_t i = 0; i < known_.size(); i++)
       if (const std::string& name = file_.tensors()[i].name; !known_[i] && !harmless(name))
         throw file_.error("tensor " + format::quoted(name) + ": architecture " + architecture.name + " with " +
@@ -98,7 +97,7 @@ class TensorCheck {
 
   const Gguf& file_;
   const ModelConfig& config_;
-  std::vector<bool> known_;   // by the tensor's place in the file
+  std::vector<bool> known_;  // by the tensor's place in the file
 };
 
 void TensorCheck::check(const TensorSpec& spec, const std::string& name) {
@@ -132,7 +131,8 @@ void TensorCheck::wrong_type(const Tensor& tensor, bool vector) const {
     expected += (expected.empty() ? "" : ", ") + std::string(type.name);
   }
   throw file_.error("tensor " + format::quoted(tensor.name) + ": type " + tensor.type->name +
-                    " is not supported for a " + (vector ? "vector" : "weight matrix") + ", expected one of " + expected);
+                    " is not supported for a " + (vector ? "vector" : "weight matrix") + ", expected one of " +
+                    expected);
 }
 
 /// The vocabulary is as large as the embedding table; the tokenizer must agree.

@@ -35,7 +35,7 @@ uint32_t ConfigReader::get_size(std::string_view key, uint32_t least, uint32_t m
 std::optional<double> ConfigReader::find_number(std::string_view key, double least, double most) const {
   const std::optional<double> value = file_.find_float(full(key));
   if (!value) return std::nullopt;
-  if (*value >= least && *value <= most) return value;   // never true for NaN
+  if (*value >= least && *value <= most) return value;  // never true for NaN
   throw error(key, number_text(*value) + ", expected " + number_text(least) + " to " + number_text(most));
 }
 

@@ -44,12 +44,13 @@ std::optional<uint32_t> read_window(const ConfigReader& reader);
 /// A soft cap; 0: none.
 std::optional<float> read_soft_cap(const ConfigReader& reader, std::string_view key);
 
-inline constexpr uint32_t kWidest = 1u << 24;   // of an embedding or a feed-forward network
+inline constexpr uint32_t kWidest = 1u << 24;  // of an embedding or a feed-forward network
 
 /// The numbers of experts and their size.
 void read_experts(const ConfigReader& reader, ModelConfig& config);
 
-/// The RoPE part of a configuration. `neox` is set by the caller. `trained`: the model's context; `context`: of requests.
+/// The RoPE part of a configuration. `neox` is set by the caller. `trained`: the model's context; `context`: of
+/// requests.
 RopeConfig read_rope_config(const ConfigReader& reader, uint32_t head_dim, uint32_t trained, uint32_t context);
 
 }  // namespace ellm::model

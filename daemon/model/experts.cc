@@ -1,8 +1,8 @@
 // A mixture of experts, phase by phase:
 //   norm, router's input | router | choose | group | pack each pair's row | gate up, activation, pack | down | add
-// A pair is a row in the group of one of its experts. The shared expert, where there is one, is the last: every row uses it,
-// weighted by a sigmoid. How rows are grouped never changes a row's arithmetic, and its experts' outputs are added in
-// ascending order (HACKING.md, fixed-order rule).
+// A pair is a row in the group of one of its experts. The shared expert, where there is one, is the last: every row
+// uses it, weighted by a sigmoid. How rows are grouped never changes a row's arithmetic, and its experts' outputs are
+// added in ascending order (HACKING.md, fixed-order rule).
 #include "daemon/model/experts.h"
 
 #include <algorithm>
@@ -46,8 +46,9 @@ struct Sizes {
 uint64_t ExpertsPass::bytes(const ModelConfig& config, uint32_t max_rows) { return Sizes(config, max_rows).all(); }
 
 ExpertsPass::ExpertsPass(const ModelConfig& config, const kernels::KernelSet& kernels, uint32_t max_rows)
-    : c_(config), k_(kernels), slots_(slots_of(config)), widest_(std::max(config.expert_feed_forward, config.shared_feed_forward)),
-      choices_(size_t{max_rows} * slots_), pair_row_(size_t{max_rows} * slots_), starts_(config.experts + 2) {
+    : c_(config), k_(kernels), slots_(slots_of(config)),
+      widest_(std::max(config.expert_feed_forward, config.shared_feed_forward)), choices_(size_t{max_rows} * slots_),
+      pair_row_(size_t{max_rows} * slots_), starts_(config.experts + 2) {
   const Sizes sizes(config, max_rows);
   region_ = runtime::Region::map(sizes.all(), {});
   std::byte* at = region_.data();
@@ -103,14 +104,17 @@ void ExpertsPass::route(Worker& worker, const Layer& layer, const float* residua
   worker.barrier();
 }
 
-/// The experts of the largest logits, the lowest of equals. A weight is the softmax over all experts, or over the chosen.
+/// The experts of the largest logits, the lowest of equals. A weight is the softmax over all experts, or over the
+/// chosen.
 void ExpertsPass::choose(uint32_t row) {
   const float* logits = logits_ + size_t{row} * (c_.experts + 1);
   Choice* chosen = choices_.data() + size_t{row} * slots_;
   Choice* const end = chosen + c_.experts_used;
   float largest = 0;
   for (Choice* next = chosen; next < end; ++next) {
-    const auto taken = [&](uint32_t e) { return std::any_of(chosen, next, [&](const Choice& c) { return c.expert == e; }); };
+    const auto taken = [&](uint32_t e) {
+      return std::any_of(chosen, next, [&](const Choice& c) { return c.expert == e; });
+    };
     uint32_t best = c_.experts;
     for (uint32_t e = 0; e < c_.experts; ++e)
       if ((best == c_.experts || logits[e] > logits[best]) && !taken(e)) best = e;
@@ -185,7 +189,7 @@ void for_groups(Worker& worker, const Groups& groups, const Units& units, const 
 }
 
 void ExpertsPass::gate_and_up(Worker& worker) {
-  constexpr uint32_t kPanels = kernels::kBlock / kernels::kPanelRows;   // whose rows are one block of `down`'s input
+  constexpr uint32_t kPanels = kernels::kBlock / kernels::kPanelRows;  // whose rows are one block of `down`'s input
   const auto blocks = [](const Group& g) { return g.activated.blocks(); };
   for_groups(worker, groups_, blocks, [&](const Group& g, uint32_t first, uint32_t last) {
     const PanelMatrix &gate = g.expert->gate, &up = g.expert->up;

@@ -1,5 +1,6 @@
-// The feed-forward network of a mixture of experts: a router picks a few experts for each row, rows are grouped by expert, and
-// an expert that no row picked is not read. Owned by the forward pass; run by all workers of a step together.
+// The feed-forward network of a mixture of experts: a router picks a few experts for each row, rows are grouped by
+// expert, and an expert that no row picked is not read. Owned by the forward pass; run by all workers of a step
+// together.
 #pragma once
 #include <vector>
 
@@ -25,9 +26,9 @@ class ExpertsPass {
   /// The rows that one expert works on.
   struct Group {
     const Expert* expert;
-    uint32_t first_pair;              // its pairs stand together
-    kernels::Activations input;       // (pairs of the group, embedding)
-    kernels::Activations activated;   // (pairs of the group, feed_forward of the expert)
+    uint32_t first_pair;             // its pairs stand together
+    kernels::Activations input;      // (pairs of the group, embedding)
+    kernels::Activations activated;  // (pairs of the group, feed_forward of the expert)
   };
   /// A row's place in the work of one of its experts.
   struct Choice {
@@ -42,23 +43,23 @@ class ExpertsPass {
   void pack_inputs(runtime::Worker& worker);
   void gate_and_up(runtime::Worker& worker);
   void down(runtime::Worker& worker);
-  void pack(const kernels::PanelMatrix& m, const kernels::Activations& to, uint32_t row, const float* x, uint32_t first_block,
-            uint32_t last_block) const;
+  void pack(const kernels::PanelMatrix& m, const kernels::Activations& to, uint32_t row, const float* x,
+            uint32_t first_block, uint32_t last_block) const;
 
   const ModelConfig& c_;
   const kernels::KernelSet& k_;
-  const uint32_t slots_, widest_;     // experts of a row, with the shared one; the widest expert's feed_forward
+  const uint32_t slots_, widest_;  // experts of a row, with the shared one; the widest expert's feed_forward
   runtime::Region region_;
   // shapes: n rows, pairs = n * slots
-  float* normed_ = nullptr;           // (n, embedding)
-  float* logits_ = nullptr;           // (n, experts + 1): of the router; the last is the shared expert's gate
-  float *gate_ = nullptr, *up_ = nullptr;   // (pairs, widest)
-  float* out_ = nullptr;              // (pairs, embedding)
+  float* normed_ = nullptr;                // (n, embedding)
+  float* logits_ = nullptr;                // (n, experts + 1): of the router; the last is the shared expert's gate
+  float *gate_ = nullptr, *up_ = nullptr;  // (pairs, widest)
+  float* out_ = nullptr;                   // (pairs, embedding)
   std::byte *router_memory_ = nullptr, *input_memory_ = nullptr, *activated_memory_ = nullptr;
-  std::vector<Choice> choices_;       // (n, slots), of a row by ascending expert
-  std::vector<uint32_t> pair_row_;    // (pairs)
-  std::vector<uint32_t> starts_;      // (experts + 2): first pair of each expert
-  std::vector<Group> groups_;         // of the experts in use
+  std::vector<Choice> choices_;     // (n, slots), of a row by ascending expert
+  std::vector<uint32_t> pair_row_;  // (pairs)
+  std::vector<uint32_t> starts_;    // (experts + 2): first pair of each expert
+  std::vector<Group> groups_;       // of the experts in use
 };
 
 }  // namespace ellm::model

@@ -39,7 +39,7 @@ struct Descriptor {
 
 /// What changes when the file does.
 std::string identity(int fd) {
-  struct stat s {};
+  struct stat s{};
   if (::fstat(fd, &s) != 0) throw std::system_error(errno, std::generic_category(), "fstat");
   char text[160];
   std::snprintf(text, sizeof text, "%llu:%llu:%lld:%lld.%09ld:%lld.%09ld", static_cast<unsigned long long>(s.st_dev),
@@ -75,7 +75,8 @@ std::map<std::string, std::string> remembered(const std::string& file) {
   return digests;
 }
 
-void remember(const std::string& directory, const std::string& file, const std::map<std::string, std::string>& digests) {
+void remember(const std::string& directory, const std::string& file,
+              const std::map<std::string, std::string>& digests) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const std::string fresh = file + "." + std::to_string(::getpid());
@@ -85,7 +86,7 @@ void remember(const std::string& directory, const std::string& file, const std::
     if (!out.flush()) error = std::make_error_code(std::errc::io_error);
   }
   if (!error) std::filesystem::rename(fresh, file, error);
-  if (error) std::filesystem::remove(fresh, error);   // it is computed again next time
+  if (error) std::filesystem::remove(fresh, error);  // it is computed again next time
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// The forward pass. Every worker runs the same function over the whole step; between phases they meet at barriers, within a
-// phase they share rows, panels or heads. What a worker gets never changes what is computed (HACKING.md, fixed-order rule).
+// The forward pass. Every worker runs the same function over the whole step; between phases they meet at barriers,
+// within a phase they share rows, panels or heads. What a worker gets never changes what is computed (HACKING.md,
+// fixed-order rule).
 //
 // A layer:  norm+pack | q k v | rope, store K V | attention+pack | output, residual | norm+pack | gate up, silu, pack | down
-// With one or two rows the norms are done by every worker for itself, and rope, store and attention are one phase. Where an
-// architecture normalises what attention and feed-forward network give, both leave it in `branch` and a phase adds it.
+// With one or two rows the norms are done by every worker for itself, and rope, store and attention are one phase.
+// Where an architecture normalises what attention and feed-forward network give, both leave it in `branch` and a phase
+// adds it.
 #include "daemon/model/forward.h"
 
 #include <algorithm>
@@ -42,15 +44,16 @@ struct LayerForms {
 }  // namespace
 
 struct ForwardPass::Impl {
-  Impl(std::shared_ptr<const Model> model_in, const KernelSet& kernels_in, runtime::WorkerPool& pool_in, shm::KvPages& kv_in,
-       uint32_t max_rows_in, uint32_t max_logits_in)
+  Impl(std::shared_ptr<const Model> model_in, const KernelSet& kernels_in, runtime::WorkerPool& pool_in,
+       shm::KvPages& kv_in, uint32_t max_rows_in, uint32_t max_logits_in)
       : model(std::move(model_in)), k(kernels_in), pool(pool_in), kv(kv_in), max_rows(max_rows_in),
         max_logits(std::min(max_logits_in, max_rows_in)), c(model->config()), w(model->weights()),
         max_context(std::min<uint64_t>(c.context, uint64_t{kv.total_pages()} * shm::kPageTokens)),
-        b(c, max_context, max_rows, max_logits, pool.size()), q_dim(c.heads * c.head_dim), kv_dim(c.kv_heads * c.head_dim),
-        group(c.heads / c.kv_heads),
+        b(c, max_context, max_rows, max_logits, pool.size()), q_dim(c.heads * c.head_dim),
+        kv_dim(c.kv_heads * c.head_dim), group(c.heads / c.kv_heads),
         key_means(*model, kv.geometry().k_type, (max_context + shm::kPageTokens - 1) / shm::kPageTokens),
-        plan(c, kv.geometry(), max_context, max_rows, pool.size(), b.partial_results), stacks(pool.size()), block_pointers(pool.size()) {
+        plan(c, kv.geometry(), max_context, max_rows, pool.size(), b.partial_results), stacks(pool.size()),
+        block_pointers(pool.size()) {
     for (const Layer& l : w.layers) {
       LayerForms f;
       for (const PanelMatrix* m : {&l.q, &l.k, &l.v}) f.attention.add(*m);
@@ -62,7 +65,8 @@ struct ForwardPass::Impl {
     output_form.add(w.output);
     if (c.experts != 0) experts = std::make_unique<ExpertsPass>(c, k, max_rows);
     const uint32_t pages = (max_context + shm::kPageTokens - 1) / shm::kPageTokens;
-    for (auto& pointers : block_pointers) pointers.resize(2 * std::max(pages, AttentionPlan::kStackRows * kernels::kSegmentPages));
+    for (auto& pointers : block_pointers)
+      pointers.resize(2 * std::max(pages, AttentionPlan::kStackRows * kernels::kSegmentPages));
     // A step allocates nothing, so it cannot fail for want of memory.
     rows.reserve(max_rows);
     chunk_row.reserve(max_rows);
@@ -83,23 +87,24 @@ struct ForwardPass::Impl {
   float* recorded_keys = nullptr;
   std::vector<LayerForms> forms;
   Forms output_form;
-  std::unique_ptr<ExpertsPass> experts;   // of a mixture
+  std::unique_ptr<ExpertsPass> experts;  // of a mixture
   AttentionPlan plan;
-  std::vector<std::array<kernels::StackedRow, AttentionPlan::kStackRows>> stacks;   // per worker
-  std::vector<std::vector<const std::byte*>> block_pointers;   // per worker: K blocks, then V blocks
+  std::vector<std::array<kernels::StackedRow, AttentionPlan::kStackRows>> stacks;  // per worker
+  std::vector<std::vector<const std::byte*>> block_pointers;  // per worker: K blocks, then V blocks
 
   // the step at hand
   std::span<const Chunk> chunks;
   std::vector<Row> rows;
-  std::vector<uint32_t> chunk_row;        // first row of each chunk
+  std::vector<uint32_t> chunk_row;  // first row of each chunk
   std::vector<uint32_t> logit_rows;
-  bool single_rows = false;               // every chunk is one row: rope, store and attention need no barrier between them
+  bool single_rows = false;  // every chunk is one row: rope, store and attention need no barrier between them
 
   void prepare(std::span<const Chunk> step);
   void run(Worker& worker);
   void embed(Worker& worker);
   void layer(Worker& worker, uint32_t index);
-  void project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias, const float* post_norm);
+  void project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias,
+               const float* post_norm);
   void rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index);
   void attention(Worker& worker, uint32_t layer_index);
   void attend(Worker& worker, const AttentionItem& item, uint32_t layer_index);
@@ -110,10 +115,12 @@ struct ForwardPass::Impl {
   void feed_forward(Worker& worker, uint32_t index);
   void output_head(Worker& worker);
 
-  Activations norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which, uint32_t n);
+  Activations norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which,
+                            uint32_t n);
   kernels::AttentionArgs attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index);
   float* partials_of(uint32_t chunk, uint32_t kv_head) const;
-  void pack(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block, Forms form) const {
+  void pack(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block,
+            Forms form) const {
     if (form.q8) k.pack_q8(dst, row, x, first_block, last_block);
     if (form.f32) k.pack_f32(dst, row, x, first_block, last_block);
   }
@@ -163,7 +170,8 @@ void ForwardPass::Impl::embed(Worker& worker) {
       for (uint32_t i = 0; i < c.embedding; ++i) x[i] *= c.embedding_scale;
     const auto angles = [&](const RopeTable& rope, float* cos, float* sin) {
       const auto half = static_cast<uint32_t>(rope.frequency.size());
-      kernels::rope_angles(rows[r].position, rope.frequency.data(), half, rope.magnitude, cos + size_t{r} * half, sin + size_t{r} * half);
+      kernels::rope_angles(rows[r].position, rope.frequency.data(), half, rope.magnitude, cos + size_t{r} * half,
+                           sin + size_t{r} * half);
     };
     angles(model->rope(), b.cos, b.sin);
     if (model->window_rope()) angles(*model->window_rope(), b.window_cos, b.window_sin);
@@ -173,8 +181,8 @@ void ForwardPass::Impl::embed(Worker& worker) {
 
 /// RMS norm of the rows `which` (null data: rows 0 … n-1), packed as the input of a matrix product. With few rows every worker
 /// packs its own copy; otherwise they share the rows and meet.
-Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight, Forms form, std::span<const uint32_t> which,
-                                             uint32_t count) {
+Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight, Forms form,
+                                             std::span<const uint32_t> which, uint32_t count) {
   const bool alone = count <= PackedInput::kPrivateRows;
   const Activations packed = alone ? b.normed.of_worker(worker.index(), count) : b.normed.shared(count);
   const auto [first, last] = alone ? std::pair{0u, count} : worker.share(count);
@@ -218,12 +226,13 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
 }
 
 /// Adds the product of a matrix with each of `inputs` to the residual stream; with a `post_norm` their normalised sum.
-void ForwardPass::Impl::project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs, const float* bias,
-                                const float* post_norm) {
+void ForwardPass::Impl::project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs,
+                                const float* bias, const float* post_norm) {
   float* out = post_norm ? b.branch : b.residual;
   for_panels(worker, m.panels(), 1, [&](uint32_t first, uint32_t last) {
     k.matmul({m, inputs[0], first, last, out, c.embedding, bias, post_norm == nullptr});
-    for (const Activations& input : inputs.subspan(1)) k.matmul({m, input, first, last, out, c.embedding, nullptr, true});
+    for (const Activations& input : inputs.subspan(1))
+      k.matmul({m, input, first, last, out, c.embedding, nullptr, true});
   });
   worker.barrier();
   if (!post_norm) return;
@@ -248,7 +257,8 @@ void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
     for (uint32_t r = 0; r < n(); ++r) {
       float* gate = b.gate + size_t{r} * c.feed_forward + from;
       activate(gate, b.up + size_t{r} * c.feed_forward + from, to - from, gate);
-      pack(activated, r, b.gate + size_t{r} * c.feed_forward, from / kernels::kBlock, (to + kernels::kBlock - 1) / kernels::kBlock, forms[index].down);
+      pack(activated, r, b.gate + size_t{r} * c.feed_forward, from / kernels::kBlock,
+           (to + kernels::kBlock - 1) / kernels::kBlock, forms[index].down);
     }
   });
   worker.barrier();
@@ -263,14 +273,15 @@ void ForwardPass::Impl::output_head(Worker& worker) {
     k.matmul({w.output, x, first, last, b.logits, c.vocabulary});
     if (c.logit_soft_cap == 0) return;
     const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.vocabulary);
-    for (uint32_t r = 0; r < wanted; ++r) k.soft_cap(b.logits + size_t{r} * c.vocabulary + from, to - from, c.logit_soft_cap);
+    for (uint32_t r = 0; r < wanted; ++r)
+      k.soft_cap(b.logits + size_t{r} * c.vocabulary + from, to - from, c.logit_soft_cap);
   });
 }
 
 // ---- attention ----------------------------------------------------------------------------------------------------
 
-/// Normalises (where the model does) and rotates the queries of one KV head and its key, and stores key and value in the
-/// row's page.
+/// Normalises (where the model does) and rotates the queries of one KV head and its key, and stores key and value in
+/// the row's page.
 void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t layer_index) {
   const Layer& l = w.layers[layer_index];
   const bool own_rope = model->window_rope() && c.windowed(layer_index);
@@ -283,7 +294,8 @@ void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t
   const auto turn = [&](float* head, const float* norm) {
     if (norm) k.rms_norm(head, norm, c.head_dim, c.norm_epsilon, head);
     if (head == key && recorded_keys) {
-      std::copy_n(key, c.head_dim, recorded_keys + (size_t{layer_index} * n() + row) * kv_dim + size_t{kv_head} * c.head_dim);
+      std::copy_n(key, c.head_dim,
+                  recorded_keys + (size_t{layer_index} * n() + row) * kv_dim + size_t{kv_head} * c.head_dim);
     }
     k.rope(head, cos, sin, half, c.rope.neox);
   };
@@ -323,7 +335,7 @@ void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
     for (uint32_t i; (i = worker.next()) < plan.merges().size();) merge(worker, plan.merges()[i], layer_index);
     worker.barrier();
   }
-  if (!head_groups_are_blocks()) {   // the groups' columns share blocks: pack whole rows
+  if (!head_groups_are_blocks()) {  // the groups' columns share blocks: pack whole rows
     const auto [first, last] = worker.share(n());
     for (uint32_t r = first; r < last; ++r) {
       pack_attended_row(r, 0, b.attention_out.shared(n()).blocks(), forms[layer_index].output);
@@ -333,7 +345,8 @@ void ForwardPass::Impl::attention(Worker& worker, uint32_t layer_index) {
 }
 
 /// All but the pages, for rows of one chunk.
-kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
+kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const AttentionItem& item,
+                                                         uint32_t layer_index) {
   const shm::PageGeometry& g = kv.geometry();
   const auto& pointers = block_pointers[worker.index()];
   const uint32_t row = chunk_row[item.chunk] + item.first_row;
@@ -358,14 +371,16 @@ kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const A
 
 float* ForwardPass::Impl::partials_of(uint32_t chunk, uint32_t kv_head) const {
   const size_t segments = chunks[chunk].first_position / kernels::kAttentionSegment + 1;
-  return b.partials + (plan.partial_begin(chunk) + kv_head * segments * group) * kernels::attention_partial_floats(c.head_dim);
+  return b.partials +
+         (plan.partial_begin(chunk) + kv_head * segments * group) * kernels::attention_partial_floats(c.head_dim);
 }
 
 void ForwardPass::Impl::attend(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
   const uint32_t end = chunks[item.chunk].first_position + item.first_row + item.rows;
   auto& pointers = block_pointers[worker.index()];
   const size_t half = pointers.size() / 2;
-  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head), v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
+  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head),
+               v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
   for (uint32_t p = 0; p * shm::kPageTokens < end; ++p) {
     const std::byte* page = kv.payload(chunks[item.chunk].pages[p]);
     pointers[p] = page + k_offset;
@@ -380,12 +395,14 @@ void ForwardPass::Impl::attend_stack(Worker& worker, const AttentionItem& item, 
   auto& pointers = block_pointers[worker.index()];
   auto& stack = stacks[worker.index()];
   const size_t half = pointers.size() / 2;
-  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head), v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
+  const size_t k_offset = kv.geometry().k_offset(layer_index, item.kv_head),
+               v_offset = kv.geometry().v_offset(layer_index, item.kv_head);
   const uint32_t first_page = item.segment * kernels::kSegmentPages;
   for (uint32_t i = 0; i < item.rows; ++i) {
     const uint32_t index = plan.order()[item.chunk + i];
     const Chunk& chunk = chunks[index];
-    stack[i] = {qkv_row(chunk_row[index]) + size_t{item.kv_head} * group * c.head_dim, chunk.first_position, partials_of(index, item.kv_head)};
+    stack[i] = {qkv_row(chunk_row[index]) + size_t{item.kv_head} * group * c.head_dim, chunk.first_position,
+                partials_of(index, item.kv_head)};
     const uint32_t pages = chunk.first_position / shm::kPageTokens + 1 - first_page;
     for (uint32_t p = 0; p < kernels::kSegmentPages; ++p) {
       const std::byte* page = p < pages ? kv.payload(chunk.pages[first_page + p]) : nullptr;
@@ -393,14 +410,16 @@ void ForwardPass::Impl::attend_stack(Worker& worker, const AttentionItem& item, 
       pointers[half + i * kernels::kSegmentPages + p] = page ? page + v_offset : nullptr;
     }
   }
-  kernels::AttentionArgs args = attention_args(worker, {plan.order()[item.chunk], item.kv_head, 0, item.rows, 0}, layer_index);
+  kernels::AttentionArgs args =
+      attention_args(worker, {plan.order()[item.chunk], item.kv_head, 0, item.rows, 0}, layer_index);
   args.stack = stack.data();
   args.stack_pages = kernels::kSegmentPages;
   k.attention_partial(args, item.segment, 0, nullptr);
 }
 
 void ForwardPass::Impl::merge(Worker& worker, const AttentionItem& item, uint32_t layer_index) {
-  k.attention_merge(attention_args(worker, item, layer_index), 0, 1, item.segment, partials_of(item.chunk, item.kv_head));
+  k.attention_merge(attention_args(worker, item, layer_index), 0, 1, item.segment,
+                    partials_of(item.chunk, item.kv_head));
   pack_attended(item, layer_index);
 }
 
@@ -414,8 +433,8 @@ void ForwardPass::Impl::pack_attended(const AttentionItem& item, uint32_t layer_
   }
 }
 
-/// The output projection is a small part of a layer's work and a large one of its rounding error: its quantised input comes
-/// in two parts, the values and what their quantisation left.
+/// The output projection is a small part of a layer's work and a large one of its rounding error: its quantised input
+/// comes in two parts, the values and what their quantisation left.
 void ForwardPass::Impl::pack_attended_row(uint32_t row, uint32_t first_block, uint32_t last_block, Forms form) {
   const Activations packed = b.attention_out.shared(n());
   float* x = b.attended + size_t{row} * q_dim;
@@ -427,8 +446,8 @@ void ForwardPass::Impl::pack_attended_row(uint32_t row, uint32_t first_block, ui
 
 // ---- the public face ----------------------------------------------------------------------------------------------
 
-ForwardPass::ForwardPass(std::shared_ptr<const Model> model, const KernelSet& kernels, runtime::WorkerPool& pool, shm::KvPages& kv,
-                         uint32_t max_rows, uint32_t max_logits)
+ForwardPass::ForwardPass(std::shared_ptr<const Model> model, const KernelSet& kernels, runtime::WorkerPool& pool,
+                         shm::KvPages& kv, uint32_t max_rows, uint32_t max_logits)
     : impl_(std::make_unique<Impl>(std::move(model), kernels, pool, kv, max_rows, max_logits)) {}
 
 ForwardPass::~ForwardPass() = default;

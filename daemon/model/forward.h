@@ -1,5 +1,5 @@
-// The forward pass: a flat list of token rows from many sequences through all layers in one pass. Owned and called by the
-// engine thread; works on all workers of the pool.
+// The forward pass: a flat list of token rows from many sequences through all layers in one pass. Owned and called by
+// the engine thread; works on all workers of the pool.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ struct Chunk {
   std::span<const uint32_t> tokens;
   uint32_t first_position = 0;
   std::span<const shm::PageId> pages;
-  uint32_t logits = 1;               // how many of the last rows want logits (0 … tokens.size())
+  uint32_t logits = 1;  // how many of the last rows want logits (0 … tokens.size())
 };
 
 class ForwardPass {
@@ -31,8 +31,8 @@ class ForwardPass {
               shm::KvPages& kv, uint32_t max_rows, uint32_t max_logits);
   ~ForwardPass();
 
-  /// Runs one step. Chunks of one sequence must not stand twice. Returns the logits rows, (sum of chunk.logits, vocabulary),
-  /// in the chunks' order, valid until the next step.
+  /// Runs one step. Chunks of one sequence must not stand twice. Returns the logits rows, (sum of chunk.logits,
+  /// vocabulary), in the chunks' order, valid until the next step.
   std::span<const float> step(std::span<const Chunk> chunks);
 
   /// Where the next steps leave K before RoPE, (layers, rows of the step, kv_heads * head_dim); null: nowhere.
@@ -49,7 +49,8 @@ class ForwardPass {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The kernel level for this CPU: "auto", "scalar", "avx2", "avx512". Throws std::runtime_error that says what is missing.
+/// The kernel level for this CPU: "auto", "scalar", "avx2", "avx512". Throws std::runtime_error that says what is
+/// missing.
 const kernels::KernelSet& choose_kernels(const std::string& name);
 
 }  // namespace ellm::model

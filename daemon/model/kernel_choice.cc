@@ -10,8 +10,8 @@ const kernels::KernelSet& choose_kernels(const std::string& name) {
   using kernels::Level;
   const runtime::CpuFeatures cpu = runtime::detect_cpu();
   const auto missing = [&](const char* needs) {
-    return std::runtime_error("kernels = \"" + name + "\": this CPU (" + cpu.model + ") or its operating system lacks " + needs +
-                              "; use \"auto\"");
+    return std::runtime_error("kernels = \"" + name + "\": this CPU (" + cpu.model +
+                              ") or its operating system lacks " + needs + "; use \"auto\"");
   };
   if (name == "auto") {
     return *kernels::kernel_set(cpu.runs_avx512() ? Level::avx512 : cpu.runs_avx2() ? Level::avx2 : Level::scalar);

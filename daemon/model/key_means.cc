@@ -24,8 +24,8 @@ constexpr uint32_t kMeasuredTokens = 512;
 // Pairs whose mean is taken out token by token: measured (HACKING.md, "Decisions").
 constexpr uint32_t kInt8Pairs = 4, kInt4Pairs = 12;
 static_assert(kInt4Pairs <= kernels::kMostMeanPairs);
-constexpr double kMiddle = (shm::kPageTokens - 1) / 2.0;   // of a page
-constexpr uint64_t kFileMagic = 0x314e454d4b4c4c45;   // "ELLKMEN1"
+constexpr double kMiddle = (shm::kPageTokens - 1) / 2.0;  // of a page
+constexpr uint64_t kFileMagic = 0x314e454d4b4c4c45;       // "ELLKMEN1"
 
 /// What the means are measured on: prose, instructions, code, numbers, other languages. Changing it changes the means.
 constexpr const char* kText =
@@ -53,9 +53,11 @@ struct Identity {
   uint64_t device, inode, size, modified_ns, changed_ns;
 };
 Identity identity_of(const Model& model) {
-  struct stat s {};
+  struct stat s{};
   if (::stat(model.path().c_str(), &s) != 0) return {};
-  const auto ns = [](const timespec& t) { return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec); };
+  const auto ns = [](const timespec& t) {
+    return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+  };
   return {s.st_dev, s.st_ino, static_cast<uint64_t>(s.st_size), ns(s.st_mtim), ns(s.st_ctim)};
 }
 
@@ -66,7 +68,8 @@ struct FileHead {
 
 std::string file_name(const std::string& directory, const Identity& identity) {
   char name[48];
-  std::snprintf(name, sizeof name, "/key-mean-%016llx", static_cast<unsigned long long>(XXH3_64bits(&identity, sizeof identity)));
+  std::snprintf(name, sizeof name, "/key-mean-%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(&identity, sizeof identity)));
   return directory + name;
 }
 
@@ -83,8 +86,8 @@ std::vector<float> measure(const std::shared_ptr<const Model>& model, uint32_t t
   runtime::WorkerPool pool(runtime::read_topology(), threads);
   const auto rows = static_cast<uint32_t>(tokens.size());
   const uint32_t pages = (rows + shm::kPageTokens - 1) / shm::kPageTokens;
-  const auto kv = shm::KvPages::create({.geometry = page_geometry(c, shm::KvType::f16),
-                                        .pages = pages, .fingerprint = "key mean"});
+  const auto kv =
+      shm::KvPages::create({.geometry = page_geometry(c, shm::KvType::f16), .pages = pages, .fingerprint = "key mean"});
   ForwardPass forward(model, choose_kernels("auto"), pool, *kv, rows, 0);
   std::vector<shm::PageId> ids;
   while (ids.size() < pages) {
@@ -123,13 +126,14 @@ std::vector<float> key_biases(const Model& model) {
 std::vector<float> measure_key_means(const std::shared_ptr<const Model>& model, uint32_t threads) {
   std::vector<float> means;
   std::exception_ptr failure;
-  std::thread([&] {                        // a thread of its own: the worker pool pins the one that makes it
+  std::thread([&] {  // a thread of its own: the worker pool pins the one that makes it
     try {
       means = measure(model, threads);
     } catch (...) {
       failure = std::current_exception();
     }
-  }).join();
+  })
+      .join();
   if (failure) std::rethrow_exception(failure);
   return means;
 }
@@ -140,9 +144,10 @@ std::vector<float> read_key_means(const std::string& directory, const Model& mod
   if (file == nullptr) return {};
   FileHead head{};
   std::vector<float> means(mean_floats(model));
-  const bool whole = std::fread(&head, sizeof head, 1, file) == 1 && head.magic == kFileMagic && head.floats == means.size() &&
-                     std::memcmp(&head.identity, &identity, sizeof identity) == 0 &&
-                     std::fread(means.data(), sizeof(float), means.size(), file) == means.size() && std::fgetc(file) == EOF;
+  const bool whole = std::fread(&head, sizeof head, 1, file) == 1 && head.magic == kFileMagic &&
+                     head.floats == means.size() && std::memcmp(&head.identity, &identity, sizeof identity) == 0 &&
+                     std::fread(means.data(), sizeof(float), means.size(), file) == means.size() &&
+                     std::fgetc(file) == EOF;
   std::fclose(file);
   if (!whole || key_means_digest(means) != head.digest) return {};
   return means;
@@ -156,7 +161,8 @@ bool write_key_means(const std::string& directory, const Model& model, const std
   FILE* file = std::fopen(temporary.c_str(), "wbe");
   if (file == nullptr) return false;
   const FileHead head{kFileMagic, means.size(), key_means_digest(means), identity};
-  bool good = std::fwrite(&head, sizeof head, 1, file) == 1 && std::fwrite(means.data(), sizeof(float), means.size(), file) == means.size();
+  bool good = std::fwrite(&head, sizeof head, 1, file) == 1 &&
+              std::fwrite(means.data(), sizeof(float), means.size(), file) == means.size();
   good = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0 && good;
   good = std::fclose(file) == 0 && good;
   if (good) good = std::rename(temporary.c_str(), name.c_str()) == 0;
@@ -181,22 +187,25 @@ KeyMeanTable::KeyMeanTable(const Model& model, shm::KvType type, uint32_t pages)
     const bool own = model.window_rope() && c.windowed(layer);
     for (uint32_t head = 0; head < kv_heads_; ++head) {
       const size_t i = size_t{layer} * kv_heads_ + head;
-      fill(views_[i], &means[i * c.head_dim], own ? *model.window_rope() : model.rope(), own ? window_angles_ : angles_, c.rope.neox,
-           c.head_dim, pairs);
+      fill(views_[i], &means[i * c.head_dim], own ? *model.window_rope() : model.rope(), own ? window_angles_ : angles_,
+           c.rope.neox, c.head_dim, pairs);
     }
   }
 }
 
-/// Of a pair that turns by f a token, the average over a page is sin(16 f) / (32 sin(f / 2)) of what stands in its middle.
+/// Of a pair that turns by f a token, the average over a page is sin(16 f) / (32 sin(f / 2)) of what stands in its
+/// middle.
 KeyMeanTable::Angles KeyMeanTable::angles_of(const RopeTable& rope, uint32_t pages) {
   const auto half = static_cast<uint32_t>(rope.frequency.size());
   const size_t whole = kernels::round_up(pages, kernels::kSegmentPages);
   Angles a{std::vector<float>(whole * half), std::vector<float>(whole * half), {}};
   std::vector<float> cos(half), sin(half);
   for (uint32_t page = 0; page < whole; ++page) {
-    kernels::rope_angles(page * double{shm::kPageTokens} + kMiddle, rope.frequency.data(), half, rope.magnitude, cos.data(), sin.data());
+    kernels::rope_angles(page * double{shm::kPageTokens} + kMiddle, rope.frequency.data(), half, rope.magnitude,
+                         cos.data(), sin.data());
     for (uint32_t i = 0; i < half; ++i) {
-      const size_t to = (size_t{page / kernels::kSegmentPages} * half + i) * kernels::kSegmentPages + page % kernels::kSegmentPages;
+      const size_t to =
+          (size_t{page / kernels::kSegmentPages} * half + i) * kernels::kSegmentPages + page % kernels::kSegmentPages;
       a.cos[to] = cos[i];
       a.sin[to] = sin[i];
     }
@@ -209,8 +218,8 @@ KeyMeanTable::Angles KeyMeanTable::angles_of(const RopeTable& rope, uint32_t pag
 }
 
 /// The pairs that would keep most of their mean get a table of turns (of equals the lower).
-void KeyMeanTable::fill(View& to, const float* mean, const RopeTable& rope, const Angles& angles, bool neox, uint32_t head_dim,
-                        uint32_t pairs) {
+void KeyMeanTable::fill(View& to, const float* mean, const RopeTable& rope, const Angles& angles, bool neox,
+                        uint32_t head_dim, uint32_t pairs) {
   const auto half = static_cast<uint32_t>(rope.frequency.size());
   const auto dims = [&](uint32_t i) { return neox ? std::pair{i, i + half} : std::pair{2 * i, 2 * i + 1}; };
   to.part.assign(head_dim, 1.0f);
@@ -229,11 +238,13 @@ void KeyMeanTable::fill(View& to, const float* mean, const RopeTable& rope, cons
     to.part[x] = to.part[y] = 0;
     to.pair_dims.insert(to.pair_dims.end(), {x, y});
     float cos[shm::kPageTokens], sin[shm::kPageTokens];
-    for (uint32_t t = 0; t < shm::kPageTokens; ++t) kernels::rope_angles(t - kMiddle, &rope.frequency[i], 1, 1, &cos[t], &sin[t]);
+    for (uint32_t t = 0; t < shm::kPageTokens; ++t)
+      kernels::rope_angles(t - kMiddle, &rope.frequency[i], 1, 1, &cos[t], &sin[t]);
     to.turns.insert(to.turns.end(), cos, cos + shm::kPageTokens);
     to.turns.insert(to.turns.end(), sin, sin + shm::kPageTokens);
   }
-  to.view = {mean, to.part.data(), angles.cos.data(), angles.sin.data(), half, neox, pairs, to.pair_dims.data(), to.turns.data()};
+  to.view = {mean, to.part.data(), angles.cos.data(),   angles.sin.data(), half,
+             neox, pairs,          to.pair_dims.data(), to.turns.data()};
 }
 
 }  // namespace ellm::model

@@ -1,5 +1,6 @@
-// The mean of K before RoPE, a constant of the model per layer and KV head: what is taken out of K before int8 and int4 round
-// it (kernels/key_mean.h). The bias where every layer has one, else measured once on a fixed text and kept in a file.
+// The mean of K before RoPE, a constant of the model per layer and KV head: what is taken out of K before int8 and int4
+// round it (kernels/key_mean.h). The bias where every layer has one, else measured once on a fixed text and kept in a
+// file.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,8 +22,8 @@ std::vector<float> key_biases(const Model& model);
 /// `threads` threads of its own.
 std::vector<float> measure_key_means(const std::shared_ptr<const Model>& model, uint32_t threads);
 
-/// Means that an earlier process left in `directory` for this very file (device, inode, size, times); empty where there are
-/// none, or the file is damaged.
+/// Means that an earlier process left in `directory` for this very file (device, inode, size, times); empty where there
+/// are none, or the file is damaged.
 std::vector<float> read_key_means(const std::string& directory, const Model& model);
 /// False: could not be written (then the next load measures again).
 bool write_key_means(const std::string& directory, const Model& model, const std::vector<float>& means);
@@ -42,8 +43,8 @@ class KeyMeanTable {
 
  private:
   struct Angles {
-    std::vector<float> cos, sin;   // of the pages' middles, as kernels::KeyMean has them
-    std::vector<double> part;      // (half): of what turns around a page's middle, the average over the page
+    std::vector<float> cos, sin;  // of the pages' middles, as kernels::KeyMean has them
+    std::vector<double> part;     // (half): of what turns around a page's middle, the average over the page
   };
   struct View {
     kernels::KeyMean view;
@@ -51,11 +52,12 @@ class KeyMeanTable {
     std::vector<uint32_t> pair_dims;
   };
   static Angles angles_of(const RopeTable& rope, uint32_t pages);
-  static void fill(View& to, const float* mean, const RopeTable& rope, const Angles& angles, bool neox, uint32_t head_dim, uint32_t pairs);
+  static void fill(View& to, const float* mean, const RopeTable& rope, const Angles& angles, bool neox,
+                   uint32_t head_dim, uint32_t pairs);
 
   uint32_t kv_heads_;
   Angles angles_, window_angles_;
-  std::vector<View> views_;        // (layer, kv head)
+  std::vector<View> views_;  // (layer, kv head)
 };
 
 }  // namespace ellm::model

@@ -1,4 +1,5 @@
-// Loading: checks the file, adds up the memory, and takes over the weights that an earlier process repacked, or repacks them.
+// Loading: checks the file, adds up the memory, and takes over the weights that an earlier process repacked, or repacks
+// them.
 #include "daemon/model/model.h"
 
 #include <fcntl.h>
@@ -20,7 +21,8 @@ namespace {
 
 void collect_qkv(Collector& c, const ModelConfig& config, const std::string& blk, Layer& l) {
   if (c.has(blk + "attn_qkv.weight")) {
-    const uint64_t queries = uint64_t{config.heads} * config.head_dim, keys = uint64_t{config.kv_heads} * config.head_dim;
+    const uint64_t queries = uint64_t{config.heads} * config.head_dim,
+                   keys = uint64_t{config.kv_heads} * config.head_dim;
     c.rows(blk + "attn_qkv.weight", 0, queries, &l.q);
     c.rows(blk + "attn_qkv.weight", queries, keys, &l.k);
     c.rows(blk + "attn_qkv.weight", queries + keys, keys, &l.v);
@@ -95,10 +97,10 @@ std::vector<float> find_key_means(const std::shared_ptr<const Model>& model, con
 
 std::string megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-/// The tensors' pages have served: the weights must not stand in memory twice. What stands before them is wanted again when
-/// the daemon starts anew.
+/// The tensors' pages have served: the weights must not stand in memory twice. What stands before them is wanted again
+/// when the daemon starts anew.
 void drop_page_cache(const format::Gguf& file) {
-  std::map<uint32_t, uint64_t> first;   // tensor's offset by part
+  std::map<uint32_t, uint64_t> first;  // tensor's offset by part
   for (const format::Tensor& tensor : file.tensors()) {
     const auto [at, fresh] = first.try_emplace(tensor.part, tensor.offset);
     if (!fresh) at->second = std::min(at->second, tensor.offset);
@@ -169,9 +171,11 @@ void Model::place_weights(const Collector& collector, const LoadOptions& options
     memory_.emplace(std::move(*found));
     finish();
   } else {
-    const size_t have = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
+    const size_t have =
+        options.memory_budget_bytes != 0 ? options.memory_budget_bytes : runtime::available_memory_bytes();
     if (need > have)
-      throw LoadError(path_ + ": the weights need " + megabytes(need) + " of memory, " + megabytes(have) + " are available");
+      throw LoadError(path_ + ": the weights need " + megabytes(need) + " of memory, " + megabytes(have) +
+                      " are available");
     try {
       memory_.emplace(WeightMemory::make(place, need, pieces, options.memory, options.threads, weight_state_));
     } catch (const std::bad_alloc&) {

@@ -22,46 +22,46 @@ namespace ellm::model {
 
 /// One expert of a mixture.
 struct Expert {
-  kernels::PanelMatrix gate, up;                  // (its feed_forward, embedding)
-  kernels::PanelMatrix down;                      // (embedding, its feed_forward)
+  kernels::PanelMatrix gate, up;  // (its feed_forward, embedding)
+  kernels::PanelMatrix down;      // (embedding, its feed_forward)
 };
 
 /// One transformer layer's weights. Norms and biases are f32.
 struct Layer {
-  const float* attention_norm;                    // (embedding)
-  const float* feed_forward_norm;                 // (embedding)
-  const float *post_attention_norm, *post_feed_forward_norm;   // (embedding), or null
-  kernels::PanelMatrix q, k, v;                   // (heads*head_dim | kv_heads*head_dim, embedding)
-  const float *q_bias, *k_bias, *v_bias;          // or null
-  const float *q_norm, *k_norm;                   // (head_dim), or null
-  kernels::PanelMatrix attention_output;          // (embedding, heads*head_dim)
-  const float* attention_output_bias;             // or null
-  kernels::PanelMatrix gate, up;                  // (feed_forward, embedding); without rows in a mixture of experts
-  kernels::PanelMatrix down;                      // (embedding, feed_forward)
-  kernels::PanelMatrix router;                    // (experts, embedding)
+  const float* attention_norm;                                // (embedding)
+  const float* feed_forward_norm;                             // (embedding)
+  const float *post_attention_norm, *post_feed_forward_norm;  // (embedding), or null
+  kernels::PanelMatrix q, k, v;                               // (heads*head_dim | kv_heads*head_dim, embedding)
+  const float *q_bias, *k_bias, *v_bias;                      // or null
+  const float *q_norm, *k_norm;                               // (head_dim), or null
+  kernels::PanelMatrix attention_output;                      // (embedding, heads*head_dim)
+  const float* attention_output_bias;                         // or null
+  kernels::PanelMatrix gate, up;  // (feed_forward, embedding); without rows in a mixture of experts
+  kernels::PanelMatrix down;      // (embedding, feed_forward)
+  kernels::PanelMatrix router;    // (experts, embedding)
   std::vector<Expert> experts;
-  kernels::PanelMatrix shared_gate;               // (1, embedding), without rows where there is no shared expert
+  kernels::PanelMatrix shared_gate;  // (1, embedding), without rows where there is no shared expert
   Expert shared_expert;
 };
 
 struct Weights {
-  kernels::PanelMatrix token_embedding;           // (vocabulary, embedding)
-  kernels::PanelMatrix output;                    // the same memory where tied
-  const float* output_norm;                       // (embedding)
+  kernels::PanelMatrix token_embedding;  // (vocabulary, embedding)
+  kernels::PanelMatrix output;           // the same memory where tied
+  const float* output_norm;              // (embedding)
   std::vector<Layer> layers;
 };
 
 struct LoadOptions {
   runtime::MemoryPolicy memory = {};
   WeightPlace place = {};
-  bool lock = true;                               // mlock; a failure is a warning
-  bool require_lock = false;                      // … or an error
-  uint32_t threads = 1;                           // that repack
-  uint32_t context = 0;                           // of requests; 0: what the model was trained for
-  size_t memory_budget_bytes = 0;                 // 0: what is available; refused with the sum before loading
-  bool key_means = false;                         // wanted: KV of int8 or int4
-  std::string state_directory = {};               // where measured ones are kept; empty: nowhere
-  bool float_weights = false;                     // dequantised to F16, so that activations stay f32: to measure other errors
+  bool lock = true;                  // mlock; a failure is a warning
+  bool require_lock = false;         // … or an error
+  uint32_t threads = 1;              // that repack
+  uint32_t context = 0;              // of requests; 0: what the model was trained for
+  size_t memory_budget_bytes = 0;    // 0: what is available; refused with the sum before loading
+  bool key_means = false;            // wanted: KV of int8 or int4
+  std::string state_directory = {};  // where measured ones are kept; empty: nowhere
+  bool float_weights = false;        // dequantised to F16, so that activations stay f32: to measure other errors
 };
 
 /// Why a model could not be loaded, in one line that names it.
@@ -93,8 +93,8 @@ class Model {
   size_t weight_bytes() const { return weight_bytes_; }
   /// Where the weights stand, and whether an earlier process has left them.
   const WeightState& weight_state() const { return weight_state_; }
-  /// Whether the weights are what was repacked; to be asked where an earlier process left them and the state does not vouch
-  /// for them. Reads them once, on `threads` threads: about the time that one token takes.
+  /// Whether the weights are what was repacked; to be asked where an earlier process left them and the state does not
+  /// vouch for them. Reads them once, on `threads` threads: about the time that one token takes.
   bool weights_intact(uint32_t threads) const;
   bool locked() const { return locked_; }
   uint64_t parameters() const { return parameters_; }
@@ -117,7 +117,7 @@ class Model {
   std::shared_ptr<const format::ChatTemplate> chat_template_;
   std::string chat_template_error_;
   std::optional<WeightMemory> memory_;
-  std::vector<std::span<const std::byte>> pieces_;   // of it, as its checksums go
+  std::vector<std::span<const std::byte>> pieces_;  // of it, as its checksums go
   WeightState weight_state_;
   Weights weights_;
   std::vector<std::string> warnings_;

@@ -1,5 +1,5 @@
-// Sources: RoPE (Su et al. 2021), position interpolation (Chen et al. 2023), YaRN (Peng et al. 2023: NTK by parts with a
-// ramp between two wavelengths, and a magnitude of 0.1 ln(factor) + 1).
+// Sources: RoPE (Su et al. 2021), position interpolation (Chen et al. 2023), YaRN (Peng et al. 2023: NTK by parts with
+// a ramp between two wavelengths, and a magnitude of 0.1 ln(factor) + 1).
 #include "daemon/model/rope.h"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ constexpr Real kPi = 3.141592653589793238462643383279502884L;
 
 Real natural_log(Real x) {
   int exponent = 0;
-  Real m = std::frexp(x, &exponent);        // [1/2, 1)
-  if (m < 0.70710678L) m *= 2, exponent--;  // [0.707, 1.414]
-  const Real z = (m - 1) / (m + 1), z2 = z * z;   // ln m = 2 artanh z, |z| < 0.172
+  Real m = std::frexp(x, &exponent);             // [1/2, 1)
+  if (m < 0.70710678L) m *= 2, exponent--;       // [0.707, 1.414]
+  const Real z = (m - 1) / (m + 1), z2 = z * z;  // ln m = 2 artanh z, |z| < 0.172
   Real sum = 0;
   for (int k = 31; k >= 1; k -= 2) sum = sum * z2 + 1 / Real(k);
   return 2 * z * sum + exponent * kLn2;
@@ -26,7 +26,7 @@ Real natural_log(Real x) {
 
 Real exponential(Real x) {
   const Real k = std::floor(x / kLn2 + 0.5L);
-  const Real r = x - k * kLn2;              // |r| < 0.35
+  const Real r = x - k * kLn2;  // |r| < 0.35
   Real sum = 1;
   for (int n = 24; n >= 1; n--) sum = 1 + sum * r / n;
   return std::ldexp(sum, static_cast<int>(k));

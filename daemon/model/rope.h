@@ -7,8 +7,8 @@
 namespace ellm::model {
 
 struct RopeTable {
-  std::vector<double> frequency;   // radians per position, (rope.dimensions / 2)
-  float magnitude = 1;             // cos and sin are multiplied by this
+  std::vector<double> frequency;  // radians per position, (rope.dimensions / 2)
+  float magnitude = 1;            // cos and sin are multiplied by this
 };
 RopeTable make_rope_table(const RopeConfig& rope);
 

@@ -18,8 +18,8 @@ std::vector<float> read_frequency_factors(const format::Gguf& file, const char* 
   if (tensor->type->id != static_cast<uint32_t>(kernels::WeightType::f32))
     throw file.error(name + "type " + std::string(tensor->type->name) + ", expected F32");
   if (tensor->elements() != pairs || tensor->dims[0] != pairs)
-    throw file.error(name + std::to_string(tensor->elements()) + " values, expected " +
-                     std::to_string(pairs) + ", one for each rotated pair");
+    throw file.error(name + std::to_string(tensor->elements()) + " values, expected " + std::to_string(pairs) +
+                     ", one for each rotated pair");
   std::vector<float> factors(pairs);
   file.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
   for (const float factor : factors)
@@ -49,8 +49,9 @@ void read_yarn(const ConfigReader& reader, uint32_t context, RopeConfig& rope) {
   if (rope.yarn_extrapolation == 0) rope.yarn_attention_factor *= own;
 }
 
-/// Phi's "longrope": one set of factors for requests within the original context, one for longer ones. Which requests there
-/// will be is settled once, by the context that the model is loaded with, so that the keys of a prefix never change.
+/// Phi's "longrope": one set of factors for requests within the original context, one for longer ones. Which requests
+/// there will be is settled once, by the context that the model is loaded with, so that the keys of a prefix never
+/// change.
 void read_longrope(const ConfigReader& reader, uint32_t trained, uint32_t context, RopeConfig& rope) {
   rope.scaling = RopeScaling::longrope;
   rope.original_context = reader.find_size("rope.scaling.original_context_length", 1, UINT32_MAX).value_or(trained);

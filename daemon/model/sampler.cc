@@ -46,13 +46,14 @@ float uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position) {
   auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round, k0 += kWeyl0, k1 += kWeyl1) {
     const uint64_t p0 = uint64_t{kMultiplier0} * x[0], p1 = uint64_t{kMultiplier1} * x[2];
-    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ k1,
-         static_cast<uint32_t>(p0)};
+    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ k1, static_cast<uint32_t>(p0)};
   }
   return static_cast<float>(x[0] >> 8) * 0x1p-24f;
 }
 
-Sampler::Sampler(const SamplingParams& params, const kernels::KernelSet& kernels) : params_(params), kernels_(kernels) {}
+Sampler::Sampler(const SamplingParams& params, const kernels::KernelSet& kernels)
+    : params_(params), kernels_(kernels) {}
 
 void Sampler::accept_prompt(uint32_t token) {
   if (params_.repetition_penalty != 1) ++seen_[token];
@@ -73,7 +74,8 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
     x = x > 0 ? x / params_.repetition_penalty : x * params_.repetition_penalty;
   }
   for (const auto& [token, times] : generated_) {
-    if (token < adjusted_.size()) adjusted_[token] -= params_.presence_penalty + params_.frequency_penalty * static_cast<float>(times);
+    if (token < adjusted_.size())
+      adjusted_[token] -= params_.presence_penalty + params_.frequency_penalty * static_cast<float>(times);
   }
   for (const auto& [token, bias] : params_.logit_bias) {
     if (token < adjusted_.size()) adjusted_[token] += bias;
@@ -91,8 +93,8 @@ uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
     const float x = (logits[i] - peak) / params_.temperature;
     scaled_[i] = std::isnan(x) ? -std::numeric_limits<float>::infinity() : x;
   }
-  // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is sorted
-  // down to a threshold that falls until the prefix is known to be complete.
+  // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is
+  // sorted down to a threshold that falls until the prefix is known to be complete.
   const float u = uniform_draw(params_.seed, params_.sample_index, position);
   const bool top_k = params_.top_k > 0 && params_.top_k < logits.size();
   if (top_k || params_.min_p > 0) {
@@ -115,13 +117,15 @@ uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   return pick(mass, u, true).value_or(best);
 }
 
-/// Cuts the candidates at top-p of `mass` and draws among them. Absent: they hold too little of it to tell (unless `complete`).
+/// Cuts the candidates at top-p of `mass` and draws among them. Absent: they hold too little of it to tell (unless
+/// `complete`).
 std::optional<uint32_t> Sampler::pick(double mass, float u, bool complete) const {
   double kept_mass = mass;
   if (params_.top_p < 1) {
     kept_mass = 0;
     const double wanted = mass * params_.top_p;
-    for (size_t i = 0; i < candidates_.size() && (i == 0 || kept_mass < wanted); ++i) kept_mass += kernels::exp_spec(candidates_[i].first);
+    for (size_t i = 0; i < candidates_.size() && (i == 0 || kept_mass < wanted); ++i)
+      kept_mass += kernels::exp_spec(candidates_[i].first);
     if (kept_mass < wanted && !complete) return std::nullopt;
   }
   const double target = kept_mass * u;
@@ -136,7 +140,8 @@ std::optional<uint32_t> Sampler::pick(double mass, float u, bool complete) const
 Sampled Sampler::sample(std::span<const float> logits, uint64_t position, bool want_logprobs) {
   const std::span<const float> row = adjusted(logits);
   Sampled out;
-  out.token = params_.temperature == 0 ? kernels_.argmax(row.data(), static_cast<uint32_t>(row.size())) : draw(row, position);
+  out.token =
+      params_.temperature == 0 ? kernels_.argmax(row.data(), static_cast<uint32_t>(row.size())) : draw(row, position);
   if (want_logprobs) {
     const float total = kernels_.log_sum_exp(logits.data(), static_cast<uint32_t>(logits.size()));
     out.logprob = logits[out.token] - total;

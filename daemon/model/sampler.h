@@ -13,28 +13,29 @@
 namespace ellm::model {
 
 struct SamplingParams {
-  float temperature = 0.7f;            // 0: greedy
-  uint32_t top_k = 0;                  // 0: all
-  float top_p = 0.95f;                 // 1: all
-  float min_p = 0;                     // 0: off
-  float repetition_penalty = 1;        // divides positive logits, multiplies negative ones; 1: off
-  float presence_penalty = 0, frequency_penalty = 0;   // OpenAI's, over the generated tokens
+  float temperature = 0.7f;                           // 0: greedy
+  uint32_t top_k = 0;                                 // 0: all
+  float top_p = 0.95f;                                // 1: all
+  float min_p = 0;                                    // 0: off
+  float repetition_penalty = 1;                       // divides positive logits, multiplies negative ones; 1: off
+  float presence_penalty = 0, frequency_penalty = 0;  // OpenAI's, over the generated tokens
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   std::vector<std::pair<uint32_t, float>> logit_bias = {};
-  uint32_t logprobs = 0;               // how many alternatives to report
+  uint32_t logprobs = 0;  // how many alternatives to report
 };
 
 struct Sampled {
   uint32_t token = 0;
-  float logprob = 0;                                        // natural, of the model's own distribution; if asked for
-  std::vector<std::pair<uint32_t, float>> top;              // best first
+  float logprob = 0;                            // natural, of the model's own distribution; if asked for
+  std::vector<std::pair<uint32_t, float>> top;  // best first
 };
 
 class Sampler {
  public:
   Sampler(const SamplingParams& params, const kernels::KernelSet& kernels);
-  /// Draws the token for `position` from one row of logits (left untouched). `want_logprobs` also fills logprob and top.
+  /// Draws the token for `position` from one row of logits (left untouched). `want_logprobs` also fills logprob and
+  /// top.
   Sampled sample(std::span<const float> logits, uint64_t position, bool want_logprobs);
   /// Tells the sampler a token of the prompt (for the repetition penalty) or one that was generated.
   void accept_prompt(uint32_t token);
@@ -47,8 +48,8 @@ class Sampler {
 
   SamplingParams params_;
   const kernels::KernelSet& kernels_;
-  std::unordered_map<uint32_t, uint32_t> generated_;        // token -> times
-  std::unordered_map<uint32_t, uint32_t> seen_;             // prompt and generated
+  std::unordered_map<uint32_t, uint32_t> generated_;  // token -> times
+  std::unordered_map<uint32_t, uint32_t> seen_;       // prompt and generated
   std::vector<std::pair<float, uint32_t>> candidates_;
   std::vector<float> adjusted_, scaled_;
 };

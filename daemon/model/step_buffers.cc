@@ -33,7 +33,7 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.residual = arena.floats(size_t{rows} * c.embedding);
   b.qkv = arena.floats(size_t{rows} * (q_dim + 2 * kv_dim));
   b.attended = arena.floats(size_t{rows} * q_dim);
-  const uint32_t feed_forward = c.experts == 0 ? c.feed_forward : 0;   // experts have buffers of their own
+  const uint32_t feed_forward = c.experts == 0 ? c.feed_forward : 0;  // experts have buffers of their own
   b.gate = arena.floats(size_t{rows} * feed_forward);
   b.up = arena.floats(size_t{rows} * feed_forward);
   b.cos = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
@@ -58,7 +58,8 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
 }  // namespace
 
 size_t PackedInput::bytes(uint32_t max_rows, uint32_t cols, uint32_t workers) {
-  return aligned(kernels::Activations::bytes(max_rows, cols)) + workers * aligned(kernels::Activations::bytes(kPrivateRows, cols));
+  return aligned(kernels::Activations::bytes(max_rows, cols)) +
+         workers * aligned(kernels::Activations::bytes(kPrivateRows, cols));
 }
 
 void PackedInput::place(std::byte* memory, uint32_t max_rows, uint32_t cols) {

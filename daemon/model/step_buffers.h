@@ -9,8 +9,8 @@
 
 namespace ellm::model {
 
-/// The packed input of a matrix product: one for all workers, and a small private one for each worker. With few rows every
-/// worker packs its own copy, which costs less than the barrier that a shared copy needs.
+/// The packed input of a matrix product: one for all workers, and a small private one for each worker. With few rows
+/// every worker packs its own copy, which costs less than the barrier that a shared copy needs.
 class PackedInput {
  public:
   static constexpr uint32_t kPrivateRows = 2;
@@ -29,27 +29,28 @@ class PackedInput {
 };
 
 struct StepBuffers {
-  StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits, uint32_t workers);
+  StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits,
+              uint32_t workers);
 
   // shapes: n is the step's number of rows
-  float* residual = nullptr;        // (n, embedding)
-  float* qkv = nullptr;             // (n, q | k | v)
-  float* branch = nullptr;          // (n, embedding): what a norm changes before it joins the residual stream
-  float* attended = nullptr;        // (n, heads * head_dim)
-  float* gate = nullptr;            // (n, feed_forward)
-  float* up = nullptr;              // (n, feed_forward)
-  float* cos = nullptr;             // (n, rope.dimensions / 2)
+  float* residual = nullptr;  // (n, embedding)
+  float* qkv = nullptr;       // (n, q | k | v)
+  float* branch = nullptr;    // (n, embedding): what a norm changes before it joins the residual stream
+  float* attended = nullptr;  // (n, heads * head_dim)
+  float* gate = nullptr;      // (n, feed_forward)
+  float* up = nullptr;        // (n, feed_forward)
+  float* cos = nullptr;       // (n, rope.dimensions / 2)
   float* sin = nullptr;
-  float* window_cos = nullptr;      // the same for layers with a sliding window, where their RoPE differs
+  float* window_cos = nullptr;  // the same for layers with a sliding window, where their RoPE differs
   float* window_sin = nullptr;
-  float* logits = nullptr;          // (wanted, vocabulary)
-  float* norm_scratch = nullptr;    // (workers, embedding)
-  float* partials = nullptr;        // results of attention segments: of query heads of single-row chunks
+  float* logits = nullptr;        // (wanted, vocabulary)
+  float* norm_scratch = nullptr;  // (workers, embedding)
+  float* partials = nullptr;      // results of attention segments: of query heads of single-row chunks
   size_t partial_results = 0;
-  PackedInput normed;               // (n, embedding): input of q, k, v; of gate, up; of the output head
-  PackedInput attention_out;        // (n, heads * head_dim)
-  PackedInput attention_rest;       // (n, heads * head_dim): what the quantisation of attention_out left
-  PackedInput activated;            // (n, feed_forward)
+  PackedInput normed;          // (n, embedding): input of q, k, v; of gate, up; of the output head
+  PackedInput attention_out;   // (n, heads * head_dim)
+  PackedInput attention_rest;  // (n, heads * head_dim): what the quantisation of attention_out left
+  PackedInput activated;       // (n, feed_forward)
 
  private:
   runtime::Region region_;

@@ -31,7 +31,7 @@ std::vector<std::string> unsupported_types(const format::Gguf& file) {
 uint64_t repacked_bytes(const format::Gguf& file) {
   uint64_t bytes = 0;
   for (const format::Tensor& tensor : file.tensors()) {
-    if (tensor.dims.size() < 2 || tensor.rows() == 1) continue;   // vectors are kept beside
+    if (tensor.dims.size() < 2 || tensor.rows() == 1) continue;  // vectors are kept beside
     const auto type = weight_type(*tensor.type);
     if (!type) {
       bytes += tensor.data.size();
@@ -39,7 +39,8 @@ uint64_t repacked_bytes(const format::Gguf& file) {
     }
     // A matrix, or several of one shape: experts.
     const uint64_t panels = (tensor.dims[1] + kernels::kPanelRows - 1) / kernels::kPanelRows;
-    bytes += tensor.rows() / tensor.dims[1] * panels * kernels::panel_bytes(*type, static_cast<uint32_t>(tensor.dims[0]));
+    bytes +=
+        tensor.rows() / tensor.dims[1] * panels * kernels::panel_bytes(*type, static_cast<uint32_t>(tensor.dims[0]));
   }
   return bytes;
 }
@@ -49,10 +50,9 @@ std::vector<std::string> find_unsupported(const format::Gguf& file) {
   try {
     const std::string_view name = file.find_string("general.architecture").value_or("");
     if (!find_architecture(name))
-      problems.insert(problems.begin(), "architecture " + format::quoted(name) + ": not supported (" +
-                                            architecture_names() + " are)");
-    else if (problems.empty())
-      read_config(file);
+      problems.insert(problems.begin(),
+                      "architecture " + format::quoted(name) + ": not supported (" + architecture_names() + " are)");
+    else if (problems.empty()) read_config(file);
   } catch (const format::FormatError& error) {
     problems.push_back(reason(file, error));
   }
@@ -62,9 +62,8 @@ std::vector<std::string> find_unsupported(const format::Gguf& file) {
     problems.push_back("tokenizer: " + reason(file, error));
   }
   try {
-    if (file.find("tokenizer.chat_template"))
-      format::ChatTemplate::parse(file.get_string("tokenizer.chat_template"));
-  } catch (const std::runtime_error& error) {   // FormatError, TemplateError
+    if (file.find("tokenizer.chat_template")) format::ChatTemplate::parse(file.get_string("tokenizer.chat_template"));
+  } catch (const std::runtime_error& error) {  // FormatError, TemplateError
     problems.push_back(reason(file, error));
   }
   return problems;

@@ -14,8 +14,8 @@ namespace ellm::model {
 uint64_t repacked_bytes(const format::Gguf& file);
 
 /// Everything about the file that this build cannot serve, a line each that names it: architecture, weight types,
-/// tokenizer, chat template, and what else read_config() refuses. Empty: it loads, if the memory is there. A chat template
-/// that does not parse leaves plain completions.
+/// tokenizer, chat template, and what else read_config() refuses. Empty: it loads, if the memory is there. A chat
+/// template that does not parse leaves plain completions.
 std::vector<std::string> find_unsupported(const format::Gguf& file);
 
 }  // namespace ellm::model

@@ -9,8 +9,8 @@
 
 namespace ellm::model {
 
-/// Calls item(i) for each i below `items`, on `threads` threads; item(i, state) where each thread is to have a `State` of its
-/// own. Throws the first thing that was thrown, when all have ended; what was not begun then is left out.
+/// Calls item(i) for each i below `items`, on `threads` threads; item(i, state) where each thread is to have a `State`
+/// of its own. Throws the first thing that was thrown, when all have ended; what was not begun then is left out.
 template <class State, class Item>
 void on_threads(uint32_t threads, uint64_t items, const Item& item) {
   std::atomic<uint64_t> next = 0;

@@ -19,7 +19,7 @@ shm::SealedOptions options_of(const WeightPlace& place, size_t bytes, size_t pie
 }
 
 std::string no_memory(int error) {
-  if (error == EFAULT) return "/dev/shm is full";   // what a page fault says that finds no room
+  if (error == EFAULT) return "/dev/shm is full";  // what a page fault says that finds no room
   return std::string("no memory for them: ") + std::strerror(error);
 }
 
@@ -43,7 +43,8 @@ std::optional<WeightMemory> WeightMemory::find(const WeightPlace& place, size_t 
   if (!place.keep || bytes == 0) return std::nullopt;
   WeightMemory memory;
   try {
-    if (auto object = shm::SealedMemory::find(options_of(place, bytes, pieces), state.refused)) memory.object_.emplace(std::move(*object));
+    if (auto object = shm::SealedMemory::find(options_of(place, bytes, pieces), state.refused))
+      memory.object_.emplace(std::move(*object));
   } catch (const std::system_error& e) {
     state.problem = e.what();
   }
@@ -71,7 +72,7 @@ WeightMemory WeightMemory::make(const WeightPlace& place, size_t bytes, size_t p
       state.problem = e.what();
     }
     if (state.problem.empty()) return memory;
-    memory.object_.reset();   // its memory first
+    memory.object_.reset();  // its memory first
   }
   memory.region_ = runtime::Region::map(bytes, policy);
   return memory;

@@ -1,5 +1,5 @@
-// The memory in which a model's repacked weights stand: private to this process, or an object that a later process finds
-// again (shm/sealed_memory.h). One thread while it is loaded, then read-only; any thread.
+// The memory in which a model's repacked weights stand: private to this process, or an object that a later process
+// finds again (shm/sealed_memory.h). One thread while it is loaded, then read-only; any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,25 +23,27 @@ struct WeightPlace {
 
 /// What became of it.
 struct WeightState {
-  bool kept = false;             // a later process will find them
-  bool taken_over = false;       // an earlier process has made them
-  bool vouched = true;           // nobody can have changed them since; else intact() has to be asked
-  int fd = -1;                   // of a memfd that is kept
-  std::string refused;           // why those of an earlier process were dropped, if they were
-  std::string problem;           // why they are not kept although they ought to be
+  bool kept = false;        // a later process will find them
+  bool taken_over = false;  // an earlier process has made them
+  bool vouched = true;      // nobody can have changed them since; else intact() has to be asked
+  int fd = -1;              // of a memfd that is kept
+  std::string refused;      // why those of an earlier process were dropped, if they were
+  std::string problem;      // why they are not kept although they ought to be
 };
 
 class WeightMemory {
  public:
-  /// What an earlier process left of exactly this; absent where there is nothing, which `state` explains. Mapped, and where
-  /// the kernel lets us present, by `threads`.
-  static std::optional<WeightMemory> find(const WeightPlace& place, size_t bytes, size_t pieces, uint32_t threads, WeightState& state);
+  /// What an earlier process left of exactly this; absent where there is nothing, which `state` explains. Mapped, and
+  /// where the kernel lets us present, by `threads`.
+  static std::optional<WeightMemory> find(const WeightPlace& place, size_t bytes, size_t pieces, uint32_t threads,
+                                          WeightState& state);
   /// Fresh memory; what cannot be kept is private, and `state` says why. Throws std::bad_alloc.
-  static WeightMemory make(const WeightPlace& place, size_t bytes, size_t pieces, runtime::MemoryPolicy policy, uint32_t threads,
-                           WeightState& state);
+  static WeightMemory make(const WeightPlace& place, size_t bytes, size_t pieces, runtime::MemoryPolicy policy,
+                           uint32_t threads, WeightState& state);
 
   std::byte* data() const { return object_ ? object_->data() : region_.data(); }
-  /// A checksum for each piece, to be filled in; empty where nobody will want them: private memory, or sealed by the kernel.
+  /// A checksum for each piece, to be filled in; empty where nobody will want them: private memory, or sealed by the
+  /// kernel.
   std::span<uint64_t> checks() const {
     return object_ && !object_->immutable() ? object_->checks() : std::span<uint64_t>();
   }

@@ -11,7 +11,7 @@ namespace ellm::runtime {
 namespace {
 
 struct Mount {
-  std::string root;    // the group that stands at the mount point
+  std::string root;  // the group that stands at the mount point
   std::string point;
   bool v2;
 };
@@ -48,7 +48,8 @@ std::vector<Mount> find_mounts(const std::string& root, const std::string& contr
     std::istringstream fields(line);
     std::string skip, mount_root, point, type, source, super;
     fields >> skip >> skip >> skip >> mount_root >> point;
-    while (fields >> skip && skip != "-") {}
+    while (fields >> skip && skip != "-") {
+    }
     if (!(fields >> type >> source >> super)) continue;
     const bool v2 = type == "cgroup2";
     if (v2 || (type == "cgroup" && names_controller(super, controller)))
@@ -61,7 +62,8 @@ std::vector<Mount> find_mounts(const std::string& root, const std::string& contr
 std::string below_mount(const std::string& group, const std::string& mount_root) {
   if (group.find("/..") != std::string::npos) return "";
   const std::string above = mount_root == "/" ? "" : mount_root;
-  const bool inside = group.compare(0, above.size(), above) == 0 && (group.size() == above.size() || group[above.size()] == '/');
+  const bool inside =
+      group.compare(0, above.size(), above) == 0 && (group.size() == above.size() || group[above.size()] == '/');
   std::string path = inside ? group.substr(above.size()) : "";
   if (path == "/") path.clear();
   return path;
@@ -81,7 +83,7 @@ std::vector<CgroupDirectory> cgroup_directories(const std::string& root, const s
   const std::vector<Mount> mounts = find_mounts(root, controller);
   std::vector<CgroupDirectory> out;
   std::ifstream in(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {   // hierarchy:controllers:/path
+  for (std::string line; std::getline(in, line);) {  // hierarchy:controllers:/path
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos || second + 1 >= line.size() || line[second + 1] != '/') continue;

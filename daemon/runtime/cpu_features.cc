@@ -1,5 +1,6 @@
-// CPUID and XGETBV (Intel SDM volume 2, CPUID; volume 1, 13.3 and 14.3). A level counts only if the operating system and
-// the hypervisor save its registers: a processor that has AVX-512 under a kernel that masks it says so in XCR0 alone.
+// CPUID and XGETBV (Intel SDM volume 2, CPUID; volume 1, 13.3 and 14.3). A level counts only if the operating system
+// and the hypervisor save its registers: a processor that has AVX-512 under a kernel that masks it says so in XCR0
+// alone.
 #include "daemon/runtime/cpu_features.h"
 
 #include <cpuid.h>
@@ -9,8 +10,8 @@
 namespace ellm::runtime {
 namespace {
 
-constexpr uint64_t kXcr0Ymm = 0x06;   // xmm, ymm
-constexpr uint64_t kXcr0Zmm = 0xe6;   // and masks, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Ymm = 0x06;  // xmm, ymm
+constexpr uint64_t kXcr0Zmm = 0xe6;  // and masks, upper halves of zmm0-15, zmm16-31
 
 bool bit(uint32_t word, int number) { return (word >> number) & 1; }
 
@@ -28,7 +29,7 @@ CpuidAnswers ask() {
     answers.leaf7_ebx = ebx;
     answers.leaf7_ecx = ecx;
   }
-  if (bit(answers.leaf1_ecx, 27)) answers.xcr0 = read_xcr0();   // xgetbv is illegal without OSXSAVE
+  if (bit(answers.leaf1_ecx, 27)) answers.xcr0 = read_xcr0();  // xgetbv is illegal without OSXSAVE
   return answers;
 }
 

@@ -6,9 +6,9 @@
 namespace ellm::runtime {
 
 struct CpuFeatures {
-  bool avx2 = false, fma = false, f16c = false;                                            // OS saves ymm
+  bool avx2 = false, fma = false, f16c = false;                                                     // OS saves ymm
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512_vnni = false;  // OS saves zmm
-  std::string model;   // "AMD EPYC 9654"
+  std::string model;                                                                                // "AMD EPYC 9654"
 
   bool runs_avx2() const { return avx2 && fma && f16c; }
   bool runs_avx512() const { return runs_avx2() && avx512f && avx512bw && avx512dq && avx512vl && avx512_vnni; }
@@ -16,8 +16,8 @@ struct CpuFeatures {
 
 /// What the processor answers: CPUID registers, and the state components that the operating system saves (XCR0).
 struct CpuidAnswers {
-  uint32_t leaf1_ecx = 0, leaf7_ebx = 0, leaf7_ecx = 0;   // leaf 7: subleaf 0
-  uint64_t xcr0 = 0;                                      // 0 without OSXSAVE
+  uint32_t leaf1_ecx = 0, leaf7_ebx = 0, leaf7_ecx = 0;  // leaf 7: subleaf 0
+  uint64_t xcr0 = 0;                                     // 0 without OSXSAVE
 };
 /// The verdict on them, without the model's name.
 CpuFeatures features_of(const CpuidAnswers& answers);

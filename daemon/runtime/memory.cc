@@ -48,7 +48,8 @@ void* map_aligned(size_t bytes) {
 }
 
 std::string human(unsigned long long bytes) {
-  return bytes < 1 << 20 ? std::to_string(bytes >> 10) + " KiB" : std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+  return bytes < 1 << 20 ? std::to_string(bytes >> 10) + " KiB"
+                         : std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
 /// The value of a "Name:   123 kB" line, in bytes.
@@ -76,13 +77,13 @@ unsigned long long stat_sum(const std::string& path, const std::string& first, c
 std::optional<unsigned long long> left_in(const CgroupDirectory& group) {
   const auto number = [&](const char* file) { return leading_number(read_line(group.path + file).value_or("")); };
   std::optional<long long> limit = number(group.v2 ? "/memory.max" : "/memory.limit_in_bytes");
-  if (group.v2) {   // beyond memory.high the kernel slows the group to a crawl
+  if (group.v2) {  // beyond memory.high the kernel slows the group to a crawl
     const std::optional<long long> high = number("/memory.high");
     if (high) limit = std::min(*high, limit.value_or(*high));
   }
   const std::optional<long long> usage = number(group.v2 ? "/memory.current" : "/memory.usage_in_bytes");
   if (!limit || *limit < 0 || !usage || *usage < 0) return std::nullopt;
-  const std::string prefix = group.v2 ? "" : "total_";   // version 1: with the groups below
+  const std::string prefix = group.v2 ? "" : "total_";  // version 1: with the groups below
   const unsigned long long cache =
       stat_sum(group.path + "/memory.stat", prefix + "inactive_file", prefix + "active_file");
   const auto used = static_cast<unsigned long long>(*usage);
@@ -109,10 +110,10 @@ std::optional<MemoryPolicy> parse_memory_policy(const std::string& text) {
 }
 
 int place_memory(void* data, size_t bytes, MemoryPolicy policy) {
-  if (policy.kind == MemoryPolicy::Kind::local) return 0;   // the kernel's default, or what numactl(8) was told
+  if (policy.kind == MemoryPolicy::Kind::local) return 0;  // the kernel's default, or what numactl(8) was told
   const Bitmask nodes = allowed_nodes();
   const bool bind = policy.kind == MemoryPolicy::Kind::bind;
-  if (!nodes) return bind && policy.node != 0 ? ENODEV : 0;   // one node: both are fulfilled
+  if (!nodes) return bind && policy.node != 0 ? ENODEV : 0;  // one node: both are fulfilled
   if (bind) {
     if (policy.node < 0 || !numa_bitmask_isbitset(nodes.get(), static_cast<unsigned>(policy.node))) return ENODEV;
     numa_bitmask_clearall(nodes.get());
@@ -130,7 +131,7 @@ Region Region::map(size_t bytes, MemoryPolicy policy) {
   region.size_ = bytes;
   region.policy_error_ = place_memory(region.data_, bytes, policy);
   madvise(region.data_, bytes, MADV_DONTDUMP);
-  madvise(region.data_, bytes, MADV_HUGEPAGE);   // a wish: kernels without huge pages refuse it
+  madvise(region.data_, bytes, MADV_HUGEPAGE);  // a wish: kernels without huge pages refuse it
   return region;
 }
 
@@ -146,7 +147,7 @@ Region& Region::operator=(Region&& other) noexcept {
 }
 
 Region::~Region() {
-  if (data_) munmap(data_, size_);   // unlocks as well
+  if (data_) munmap(data_, size_);  // unlocks as well
 }
 
 std::optional<std::string> lock_memory(const void* data, size_t bytes) {

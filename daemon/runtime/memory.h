@@ -9,7 +9,7 @@ namespace ellm::runtime {
 
 struct MemoryPolicy {
   enum class Kind { local, interleave, bind } kind = Kind::local;
-  int node = 0;   // for bind
+  int node = 0;  // for bind
 };
 /// "local", "interleave", "bind:N". Absent: not one of these, or a node that this machine lacks.
 std::optional<MemoryPolicy> parse_memory_policy(const std::string& text);

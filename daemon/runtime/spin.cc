@@ -13,13 +13,11 @@
 namespace ellm::runtime {
 namespace {
 
-constexpr uint32_t kLeastBudgetNs = 2'000;   // about what a futex wait and its wake-up cost
-constexpr int kUntimedSpins = 64;            // the usual wait of a balanced phase: no clock is read
+constexpr uint32_t kLeastBudgetNs = 2'000;  // about what a futex wait and its wake-up cost
+constexpr int kUntimedSpins = 64;           // the usual wait of a balanced phase: no clock is read
 constexpr int kSpinsPerClock = 16;
 
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+uint64_t now_ns() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   static_assert(sizeof(word) == sizeof(uint32_t));
@@ -48,7 +46,7 @@ void WaitWord::sleep_while(uint32_t old) {
     if ((seen & ~1u) != old) return;
     if (seen == old &&
         !word_.compare_exchange_strong(seen, old | 1, std::memory_order_acq_rel, std::memory_order_acquire))
-      continue;   // set meanwhile, or another sleeper left its bit
+      continue;  // set meanwhile, or another sleeper left its bit
     futex(word_, FUTEX_WAIT_PRIVATE, old | 1);
   }
 }
@@ -64,7 +62,8 @@ void SpinBudget::wait_long(WaitWord& word, uint32_t old) {
   while (!changed && now_ns() - begin < budget_ns_) changed = changed_within(word, old, kSpinsPerClock);
   if (!changed) word.sleep_while(old);
   const bool paid = now_ns() - begin <= limit_ns_;
-  budget_ns_ = paid ? std::min(limit_ns_, budget_ns_ * 2) : std::max(std::min(kLeastBudgetNs, limit_ns_), budget_ns_ / 2);
+  budget_ns_ =
+      paid ? std::min(limit_ns_, budget_ns_ * 2) : std::max(std::min(kLeastBudgetNs, limit_ns_), budget_ns_ / 2);
 }
 
 }  // namespace ellm::runtime

@@ -34,7 +34,7 @@ std::vector<int> parse_cpu_list(const std::string& text) {
     }
     if (first < 0 || last < first || last >= kMostCpus) break;
     for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-    at = parsed.ptr + 1;   // behind the comma
+    at = parsed.ptr + 1;  // behind the comma
   }
   return cpus;
 }
@@ -73,16 +73,15 @@ std::vector<Core> find_cores(const std::string& root, const std::vector<int>& cp
   const std::map<int, int> nodes = nodes_of_cpus(root);
   std::vector<Core> cores;
   std::set<int> taken;
-  for (int cpu : cpus) {   // ascending, so a core is known by its first thread in the mask
+  for (int cpu : cpus) {  // ascending, so a core is known by its first thread in the mask
     if (!taken.insert(cpu).second) continue;
     const std::string base = root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     for (int sibling : read_cpu_list(base + "thread_siblings_list")) taken.insert(sibling);
     const auto node = nodes.find(cpu);
     cores.push_back({cpu, node == nodes.end() ? 0 : node->second});
   }
-  std::sort(cores.begin(), cores.end(), [](const Core& a, const Core& b) {
-    return a.node != b.node ? a.node < b.node : a.cpu < b.cpu;
-  });
+  std::sort(cores.begin(), cores.end(),
+            [](const Core& a, const Core& b) { return a.node != b.node ? a.node < b.node : a.cpu < b.cpu; });
   return cores;
 }
 
@@ -90,7 +89,7 @@ std::vector<Core> find_cores(const std::string& root, const std::vector<int>& cp
 double quota_of(const CgroupDirectory& group) {
   std::optional<long long> quota, period;
   if (group.v2) {
-    const std::string line = read_line(group.path + "/cpu.max").value_or("max 100000");   // the root group has none
+    const std::string line = read_line(group.path + "/cpu.max").value_or("max 100000");  // the root group has none
     quota = leading_number(line);
     const size_t space = line.find(' ');
     period = space == std::string::npos ? 100'000 : leading_number(line.substr(space + 1));

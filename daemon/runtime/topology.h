@@ -6,16 +6,16 @@
 namespace ellm::runtime {
 
 struct Core {
-  int cpu;        // the first hardware thread of a physical core within the affinity mask
-  int node;       // NUMA node
+  int cpu;   // the first hardware thread of a physical core within the affinity mask
+  int node;  // NUMA node
 };
 
 struct Topology {
-  std::vector<Core> cores;       // one per physical core, by node then number
-  int logical_cpus = 0;          // in the affinity mask
-  double quota_cpus = 0;         // the cgroup's CPU quota; 0: none
-  int nodes = 1;                 // that the cores stand on
-  std::vector<int> cpus;         // every hardware thread in the affinity mask, ascending
+  std::vector<Core> cores;  // one per physical core, by node then number
+  int logical_cpus = 0;     // in the affinity mask
+  double quota_cpus = 0;    // the cgroup's CPU quota; 0: none
+  int nodes = 1;            // that the cores stand on
+  std::vector<int> cpus;    // every hardware thread in the affinity mask, ascending
 
   /// Physical cores within mask and quota (rounded down, at least 1).
   int default_threads() const;

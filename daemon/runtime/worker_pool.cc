@@ -4,10 +4,11 @@
 //   end of a job     all arrive; the last one tells worker 0      workers wait on for the next release
 //   start of a job   worker 0 releases
 //
-// Arrivals are counted in groups of neighbouring workers and then among groups, and each group watches a word of its own,
-// so that no cache line is fought over by all cores of a large machine. The counters of next() stand in two banks, used
-// in turn by phase: whoever releases a phase clears the bank of the phase before, which nobody reads any more and nobody
-// will before that worker has itself arrived at the next barrier. So no clearing stands between arrival and release.
+// Arrivals are counted in groups of neighbouring workers and then among groups, and each group watches a word of its
+// own, so that no cache line is fought over by all cores of a large machine. The counters of next() stand in two banks,
+// used in turn by phase: whoever releases a phase clears the bank of the phase before, which nobody reads any more and
+// nobody will before that worker has itself arrived at the next barrier. So no clearing stands between arrival and
+// release.
 #include "daemon/runtime/worker_pool.h"
 
 #include <pthread.h>
@@ -27,17 +28,17 @@
 namespace ellm::runtime {
 namespace {
 
-constexpr uint32_t kGroup = 8;                  // workers; the cores of a last-level cache on many servers
+constexpr uint32_t kGroup = 8;  // workers; the cores of a last-level cache on many servers
 constexpr uint32_t kCounters = 8;
-constexpr uint32_t kFirstPhase = 0x7fffff00;    // so that the wrap of the words below is met at once, not after a day
-constexpr size_t kLine = 128;                   // two lines: prefetchers fetch pairs
-constexpr uint32_t kPhaseSpinNs = 100'000;      // within a job
-constexpr uint32_t kIdleSpinNs = 100'000;       // between jobs: what the engine does between two steps
+constexpr uint32_t kFirstPhase = 0x7fffff00;  // so that the wrap of the words below is met at once, not after a day
+constexpr size_t kLine = 128;                 // two lines: prefetchers fetch pairs
+constexpr uint32_t kPhaseSpinNs = 100'000;    // within a job
+constexpr uint32_t kIdleSpinNs = 100'000;     // between jobs: what the engine does between two steps
 
 struct Group {
   alignas(kLine) std::atomic<uint32_t> arrived{0};
   uint32_t size = 0;
-  alignas(kLine) WaitWord phase{2 * kFirstPhase};   // 2 * the phase's number, modulo 2^32
+  alignas(kLine) WaitWord phase{2 * kFirstPhase};  // 2 * the phase's number, modulo 2^32
 };
 
 struct alignas(kLine) Counter {
@@ -50,7 +51,7 @@ struct alignas(kLine) Spinner {
 };
 
 pid_t thread_id() {
-  thread_local const pid_t id = gettid();   // a system call; ids are not used again while the thread lives
+  thread_local const pid_t id = gettid();  // a system call; ids are not used again while the thread lives
   return id;
 }
 
@@ -62,7 +63,7 @@ void set_affinity(std::span<const int> cpus) {
   const size_t bytes = CPU_ALLOC_SIZE(most);
   CPU_ZERO_S(bytes, set);
   for (int cpu : cpus) CPU_SET_S(cpu, bytes, set);
-  sched_setaffinity(0, bytes, set);   // a CPU that went offline meanwhile: the thread stays where it may run
+  sched_setaffinity(0, bytes, set);  // a CPU that went offline meanwhile: the thread stays where it may run
   CPU_FREE(set);
 }
 
@@ -96,15 +97,15 @@ struct WorkerPool::Impl {
 
   const uint32_t count;
   bool pinned;
-  std::vector<int> cpus;               // of the whole mask, for those not pinned
-  std::vector<int> core_cpus;          // one per worker when pinned
+  std::vector<int> cpus;       // of the whole mask, for those not pinned
+  std::vector<int> core_cpus;  // one per worker when pinned
   std::vector<Group> groups;
   std::vector<Spinner> spinners;
   Counter counters[2 * kCounters];
   alignas(kLine) std::atomic<uint32_t> groups_arrived{0};
-  alignas(kLine) WaitWord joined{2 * kFirstPhase};   // 2 * the phase in which the last job ended
-  alignas(kLine) uint32_t phase = kFirstPhase;   // worker 0's: the phase that the workers wait to leave
-  const std::function<void(Worker&)>* job = nullptr;   // written before release(), read after it; null: stop
+  alignas(kLine) WaitWord joined{2 * kFirstPhase};    // 2 * the phase in which the last job ended
+  alignas(kLine) uint32_t phase = kFirstPhase;        // worker 0's: the phase that the workers wait to leave
+  const std::function<void(Worker&)>* job = nullptr;  // written before release(), read after it; null: stop
   pid_t caller = 0;
   std::vector<std::thread> threads;
 };
@@ -167,7 +168,7 @@ void WorkerPool::Impl::work(WorkerPool& pool, uint32_t index) {
 bool WorkerPool::Impl::arrive(uint32_t index) {
   Group& group = groups[index / kGroup];
   if (group.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 != group.size) return false;
-  group.arrived.store(0, std::memory_order_relaxed);   // nobody arrives again before the release
+  group.arrived.store(0, std::memory_order_relaxed);  // nobody arrives again before the release
   if (groups.size() == 1) return true;
   if (groups_arrived.fetch_add(1, std::memory_order_acq_rel) + 1 != groups.size()) return false;
   groups_arrived.store(0, std::memory_order_relaxed);
@@ -178,7 +179,7 @@ bool WorkerPool::Impl::arrive(uint32_t index) {
 void WorkerPool::Impl::release(uint32_t next) {
   for (Group& group : groups) group.phase.set(2 * next);
   Counter* ended = bank(next - 1);
-  for (uint32_t i = 0; i < kCounters; ++i)   // a counter that nobody used stays shared in everyone's cache
+  for (uint32_t i = 0; i < kCounters; ++i)  // a counter that nobody used stays shared in everyone's cache
     if (ended[i].next.load(std::memory_order_relaxed) != 0) ended[i].next.store(0, std::memory_order_relaxed);
 }
 
@@ -217,7 +218,7 @@ void Worker::barrier() { pool_.impl_->barrier(index_, phase_++); }
 std::pair<uint32_t, uint32_t> Worker::share(uint32_t n, uint32_t granule) const {
   assert(granule > 0);
   const uint64_t pieces = (uint64_t{n} + granule - 1) / granule;
-  const uint64_t each = pieces / count_, more = pieces % count_;   // the first `more` workers take one piece more
+  const uint64_t each = pieces / count_, more = pieces % count_;  // the first `more` workers take one piece more
   const auto edge = [&](uint64_t i) {
     return static_cast<uint32_t>(std::min<uint64_t>(n, (i * each + std::min(i, more)) * granule));
   };

@@ -116,7 +116,8 @@ bool Admission::can_take_from(const Account& account, const Sequence& s, const S
   if (victim.to_give_back || victim.preemptions.load(std::memory_order_relaxed) >= kMostPreemptions) return false;
   if (victim.ended || &other == &account) return false;
   if (lack == Lack::share) {
-    return s.name_space == victim.name_space && account.priority == Priority::interactive && other.priority == Priority::batch;
+    return s.name_space == victim.name_space && account.priority == Priority::interactive &&
+           other.priority == Priority::batch;
   }
   if (overdue(account)) return true;
   if (account.priority == Priority::interactive && other.priority == Priority::batch)

@@ -1,5 +1,5 @@
-// Something that is asked of loaded models' caches, or done to them, between two steps. Whoever wants it makes it; the engine
-// thread runs it. As an owner's callback it may need memory; without it fails alone.
+// Something that is asked of loaded models' caches, or done to them, between two steps. Whoever wants it makes it; the
+// engine thread runs it. As an owner's callback it may need memory; without it fails alone.
 #pragma once
 #include <functional>
 #include <list>

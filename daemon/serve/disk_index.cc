@@ -18,7 +18,7 @@ void DiskTexts::insert(const std::shared_ptr<DiskFile>& file, const shm::DiskRun
   DiskPlace place{run.parent, run.name_space, {}, file, 0};
   for (const shm::DiskPage& page : run.pages) {
     place.page = page;
-    if (const auto [at, is_new] = places_.insert(place); is_new) mine.push_back(at);   // else another file has it, too
+    if (const auto [at, is_new] = places_.insert(place); is_new) mine.push_back(at);  // else another file has it, too
     place.parent = page.key;
     ++place.index;
   }

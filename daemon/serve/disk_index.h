@@ -1,5 +1,5 @@
-// What is on disk: the files of the directory, and for each loaded model the pages in them by their place in a text. All
-// derived from names and headers. Guarded by DiskTier's mutex; never touches the disk.
+// What is on disk: the files of the directory, and for each loaded model the pages in them by their place in a text.
+// All derived from names and headers. Guarded by DiskTier's mutex; never touches the disk.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,9 +18,9 @@ namespace ellm::serve {
 struct DiskFile {
   std::string name;
   uint64_t bytes = 0, name_space = 0, payload_offset = 0;
-  int64_t last_use_s = 0;   // of the wall clock: it goes on over reboots
-  uint32_t depth = 0;       // pages of the text before the file's first
-  bool touched = false;     // last_use_s is newer than what the file system knows
+  int64_t last_use_s = 0;  // of the wall clock: it goes on over reboots
+  uint32_t depth = 0;      // pages of the text before the file's first
+  bool touched = false;    // last_use_s is newer than what the file system knows
 };
 
 /// A page in a file.
@@ -29,7 +29,7 @@ struct DiskPlace {
   uint64_t name_space = 0;
   shm::DiskPage page;
   std::shared_ptr<DiskFile> file;
-  uint32_t index = 0;   // in the file
+  uint32_t index = 0;  // in the file
 };
 
 /// The pages of one model's files.
@@ -77,7 +77,7 @@ class DiskFiles {
   const std::map<std::string, std::shared_ptr<DiskFile>>& all() const { return files_; }
 
  private:
-  std::map<std::string, std::shared_ptr<DiskFile>> files_;   // by name
+  std::map<std::string, std::shared_ptr<DiskFile>> files_;  // by name
   uint64_t bytes_ = 0;
 };
 

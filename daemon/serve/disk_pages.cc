@@ -13,13 +13,13 @@ namespace {
 using shm::kNoPage;
 using shm::PageId;
 
-constexpr uint64_t kFetchBytes = 64u << 20;   // of one fetch; more follows when it is there
+constexpr uint64_t kFetchBytes = 64u << 20;  // of one fetch; more follows when it is there
 constexpr uint32_t kMostFetchedPages = 256;
 constexpr uint64_t kFileBytes = 16u << 20;
-constexpr uint64_t kCopyBytes = 2u << 20;     // between two steps: a third of a millisecond
-constexpr std::chrono::seconds kLookFor{2};   // that a request waits for the list of what is on disk
-constexpr std::chrono::seconds kNoRate{10};   // that a fetch may take before a prompt's speed is known
-constexpr std::chrono::milliseconds kLeast{20};   // that it may always take
+constexpr uint64_t kCopyBytes = 2u << 20;        // between two steps: a third of a millisecond
+constexpr std::chrono::seconds kLookFor{2};      // that a request waits for the list of what is on disk
+constexpr std::chrono::seconds kNoRate{10};      // that a fetch may take before a prompt's speed is known
+constexpr std::chrono::milliseconds kLeast{20};  // that it may always take
 constexpr std::chrono::seconds kHangs{1};
 
 uint32_t pages_in(uint64_t bytes, uint64_t page_bytes, uint32_t most) {
@@ -30,12 +30,9 @@ uint32_t pages_in(uint64_t bytes, uint64_t page_bytes, uint32_t most) {
 
 DiskPages::DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerprint, shm::KvPages& kv, uint32_t fetches,
                      std::function<void()> wake)
-    : tier_(std::move(tier)),
-      kv_(kv),
-      model_(tier_->attach({kv.geometry(), fingerprint}, std::move(wake))),
+    : tier_(std::move(tier)), kv_(kv), model_(tier_->attach({kv.geometry(), fingerprint}, std::move(wake))),
       most_fetched_(pages_in(kFetchBytes, model_->page_bytes, kMostFetchedPages)),
-      most_written_(pages_in(kFileBytes, model_->page_bytes, shm::kMostDiskPages)),
-      ring_(kv.total_pages()) {
+      most_written_(pages_in(kFileBytes, model_->page_bytes, shm::kMostDiskPages)), ring_(kv.total_pages()) {
   for (uint32_t i = 0; i < fetches; ++i) {
     auto& fetch = fetches_.emplace_back(std::make_unique<DiskFetch>());
     fetch->model = model_;
@@ -48,7 +45,7 @@ DiskPages::DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerpr
   missing_.reserve(kv.total_pages());
   write_.model = model_;
   write_.run.pages.reserve(most_written_);
-  write_.payload.reset(new std::byte[most_written_ * model_->page_bytes]);   // has memory when it is used
+  write_.payload.reset(new std::byte[most_written_ * model_->page_bytes]);  // has memory when it is used
 }
 
 DiskPages::~DiskPages() { tier_->detach(*model_, fetches_, write_); }
@@ -70,7 +67,8 @@ DiskFetch* DiskPages::plan(uint64_t name_space, const shm::PageKey& parent, std:
     fetch.places.clear();
     return nullptr;
   }
-  const auto computing = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timed ? seconds : 0));
+  const auto computing =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timed ? seconds : 0));
   fetch.give_up = Clock::now() + (timed ? std::max(Clock::duration(kLeast), computing) : kNoRate);
   fetch.taken = true;
   return &fetch;
@@ -119,15 +117,13 @@ void DiskPages::ended(PageId leaf, uint32_t used_again) {
   const shm::PageRecordData& record = kv_.record(leaf);
   const size_t at = (head_ + resting_) % ring_.size();
   ring_[at] = {leaf, {record.key[0], record.key[1]}, Clock::now() + tier_->options().rest, used_again};
-  if (resting_ < ring_.size())
-    ++resting_;
-  else
-    head_ = (head_ + 1) % ring_.size();   // the oldest is lost
+  if (resting_ < ring_.size()) ++resting_;
+  else head_ = (head_ + 1) % ring_.size();  // the oldest is lost
 }
 
 std::optional<Clock::time_point> DiskPages::tend(shm::PageStore& store, Clock::time_point now, bool hurry) {
   release_orphans(store);
-  if (write_.busy) return std::nullopt;   // the tier wakes us
+  if (write_.busy) return std::nullopt;  // the tier wakes us
   if (std::exchange(submitted_, false)) write_.run.pages.clear();
   if (at_ == chain_.size()) {
     if (resting_ == 0) return std::nullopt;
@@ -172,7 +168,7 @@ bool DiskPages::copy_pages(bool hurry) {
       if (!staged.empty()) return submit(), false;
       continue;
     }
-    if (!is_same(at_)) {   // given up meanwhile
+    if (!is_same(at_)) {  // given up meanwhile
       staged.clear();
       at_ = chain_.size();
       return true;
@@ -194,8 +190,9 @@ void DiskPages::copy_page(size_t at) {
     run.parent = {record.parent_key[0], record.parent_key[1]};
     run.depth = static_cast<uint32_t>(at);
   }
-  std::memcpy(write_.payload.get() + run.pages.size() * model_->page_bytes, kv_.payload(chain_[at]), model_->page_bytes);
-  shm::DiskPage& page = run.pages.emplace_back();   // within its capacity
+  std::memcpy(write_.payload.get() + run.pages.size() * model_->page_bytes, kv_.payload(chain_[at]),
+              model_->page_bytes);
+  shm::DiskPage& page = run.pages.emplace_back();  // within its capacity
   page.key = keys_[at];
   page.checksum = record.checksum;
   page.n_tokens = record.n_tokens;

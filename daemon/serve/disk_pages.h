@@ -1,5 +1,6 @@
 // A model's pages and the disk, as the engine thread sees them: what a request's prompt has there and what comes of
-// reading it, and which texts go there. Never waits for the disk, but for flush(); allocates nothing after construction.
+// reading it, and which texts go there. Never waits for the disk, but for flush(); allocates nothing after
+// construction.
 //
 //   reading   plan ──start──► the tier reads into the pages ──► settled ──take──► the slot is free
 //                                       └── abandon: the pages are the slot's until the tier has stopped; tend() frees them
@@ -72,11 +73,11 @@ class DiskPages {
   shm::KvPages& kv_;
   const std::shared_ptr<DiskModel> model_;
   const Clock::time_point attached_ = Clock::now();
-  const uint32_t most_fetched_, most_written_;   // pages of a fetch, of a file
+  const uint32_t most_fetched_, most_written_;  // pages of a fetch, of a file
   std::vector<std::unique_ptr<DiskFetch>> fetches_;
-  double rows_per_second_ = 0;   // of prompts, as measured; 0: not yet
+  double rows_per_second_ = 0;  // of prompts, as measured; 0: not yet
 
-  std::vector<Text> ring_;       // texts that rest, the first at head_
+  std::vector<Text> ring_;  // texts that rest, the first at head_
   size_t head_ = 0, resting_ = 0;
   // The text that is being copied: its pages from the root, their keys, which of them the disk does not have.
   std::vector<shm::PageId> chain_;
@@ -84,7 +85,7 @@ class DiskPages {
   std::vector<uint8_t> missing_;
   size_t at_ = 0;
   DiskWrite write_;
-  bool submitted_ = false;       // what stands in write_ has been the tier's
+  bool submitted_ = false;  // what stands in write_ has been the tier's
 };
 
 }  // namespace ellm::serve

@@ -1,9 +1,10 @@
 // See disk_tier.h.
 //
-// What is written. Keys and values cost 3 to 17 MB for each second of prefill (measured: qwen-1.5b 2.7, smollm2 16.6 MB/s
-// on 2 threads), up to a terabyte a day, and most one-time prompts are never seen again. So each page is written at most
-// once, when its text has rested; and a day writes at most what the budget holds: an allowance that fills within a day.
-// While more than half of it is left all pages are written, then only those that a second request has used.
+// What is written. Keys and values cost 3 to 17 MB for each second of prefill (measured: qwen-1.5b 2.7, smollm2 16.6
+// MB/s on 2 threads), up to a terabyte a day, and most one-time prompts are never seen again. So each page is written
+// at most once, when its text has rested; and a day writes at most what the budget holds: an allowance that fills
+// within a day. While more than half of it is left all pages are written, then only those that a second request has
+// used.
 #include "daemon/serve/disk_tier.h"
 
 #include <dirent.h>
@@ -44,7 +45,7 @@ int open_directory(const std::string& path, std::string& why) {
     return -1;
   }
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat status {};
+  struct stat status{};
   if (fd < 0 || fstat(fd, &status) != 0) {
     why = std::strerror(errno);
   } else if (status.st_uid != geteuid()) {
@@ -161,7 +162,7 @@ uint32_t DiskTier::plan(DiskFetch& fetch, uint64_t name_space, const shm::PageKe
   while (fetch.places.size() < most && !tokens.empty()) {
     const DiskPlace* place = fetch.model->texts.find(*key, name_space, tokens, common);
     if (place == nullptr) break;
-    fetch.places.push_back(*place);   // within its capacity
+    fetch.places.push_back(*place);  // within its capacity
     sum += common;
     if (common < shm::kPageTokens) break;
     key = &fetch.places.back().page.key;
@@ -187,7 +188,7 @@ void DiskTier::submit(DiskFetch& fetch) {
 
 void DiskTier::note_slow(const DiskFetch& fetch) {
   std::lock_guard lock(mutex_);
-  if (reading_ != &fetch) return;   // others were read before it
+  if (reading_ != &fetch) return;  // others were read before it
   const auto now = Clock::now();
   const double bytes = static_cast<double>((fetch.done + 1) * fetch.model->page_bytes);
   const double rate = bytes / std::max(1e-6, seconds_between(fetch.started, now));
@@ -266,10 +267,8 @@ void DiskTier::read_loop() {
   survey();
   std::unique_lock lock(mutex_);
   while (!quit_) {
-    if (DiskFetch* fetch = pop(first_fetch_, last_fetch_))
-      read(lock, *fetch);
-    else if (!look_at_one(lock))
-      for_reader_.wait(lock);
+    if (DiskFetch* fetch = pop(first_fetch_, last_fetch_)) read(lock, *fetch);
+    else if (!look_at_one(lock)) for_reader_.wait(lock);
   }
 }
 
@@ -282,7 +281,7 @@ void DiskTier::survey() {
     const std::string name = entry->d_name;
     if (name.starts_with(shm::kDiskTemporary)) unlinkat(directory_, name.c_str(), 0);
     const auto name_space = shm::namespace_in(name);
-    struct stat status {};
+    struct stat status{};
     if (!name_space || fstatat(directory_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     found.push_back(std::make_shared<DiskFile>(
         DiskFile{name, static_cast<uint64_t>(status.st_size), *name_space, 0, status.st_mtim.tv_sec, 0, false}));
@@ -301,7 +300,8 @@ bool DiskTier::look_at_one(std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<DiskModel> model = *found;
   if (!std::exchange(model->listed, true)) {
     const auto& all = files_.all();
-    for (auto at = all.lower_bound(model->name_prefix); at != all.end() && at->first.starts_with(model->name_prefix); ++at)
+    for (auto at = all.lower_bound(model->name_prefix); at != all.end() && at->first.starts_with(model->name_prefix);
+         ++at)
       model->to_look_at.push_back(at->first);
   }
   if (model->to_look_at.empty()) {
@@ -317,10 +317,10 @@ bool DiskTier::look_at_one(std::unique_lock<std::mutex>& lock) {
   DiskFault fault = fd < 0 ? DiskFault::unreadable : shm::read_disk_header(fd, model->format, run, payload_offset);
   if (fd >= 0) close(fd);
   if (fault == DiskFault::none && name != shm::disk_file_name(model->format, run.name_space, run.pages.front().key))
-    fault = DiskFault::foreign;   // it has been renamed
+    fault = DiskFault::foreign;  // it has been renamed
   lock.lock();
   const auto file = files_.find(name);
-  if (!file) return true;   // it went meanwhile
+  if (!file) return true;  // it went meanwhile
   if (fault == DiskFault::none) {
     file->payload_offset = payload_offset;
     file->depth = run.depth;
@@ -380,7 +380,7 @@ void DiskTier::read(std::unique_lock<std::mutex>& lock, DiskFetch& fetch) {
 }
 
 void DiskTier::drop_damaged(std::unique_lock<std::mutex>& lock, std::shared_ptr<DiskFile> file) {
-  if (files_.find(file->name) != file) return;   // it was evicted a moment ago
+  if (files_.find(file->name) != file) return;  // it was evicted a moment ago
   const uint32_t pages = forget(file);
   counters_.pages_damaged += pages;
   unlinkat(directory_, file->name.c_str(), 0);
@@ -421,8 +421,8 @@ void DiskTier::write_loop() {
     for_writer_.wait_until(lock, store_next, [&] {
       return quit_ || !erased_.empty() || (surveyed_ && (first_write_ || files_.bytes() > options_.budget_bytes));
     });
-    remove_erased(lock);   // before files of the same names are written
-    if (surveyed_) make_room(lock, 0);   // the budget may be less than last time
+    remove_erased(lock);                // before files of the same names are written
+    if (surveyed_) make_room(lock, 0);  // the budget may be less than last time
     if (DiskWrite* next = quit_ || !surveyed_ ? nullptr : pop(first_write_, last_write_)) write(lock, *next);
     if (!quit_ && Clock::now() < store_next) continue;
     store_uses(lock);
@@ -455,9 +455,9 @@ void DiskTier::write(std::unique_lock<std::mutex>& lock, DiskWrite& write) {
   being_written_ = &write;
   lock.unlock();
   const uint64_t page_bytes = write.model->page_bytes;
-  size_t pages = 0;   // a page that an earlier process left in the segment may be damaged
-  while (pages < write.run.pages.size() && shm::disk_checksum({write.payload.get() + pages * page_bytes, page_bytes}) ==
-                                               write.run.pages[pages].checksum)
+  size_t pages = 0;  // a page that an earlier process left in the segment may be damaged
+  while (pages < write.run.pages.size() &&
+         shm::disk_checksum({write.payload.get() + pages * page_bytes, page_bytes}) == write.run.pages[pages].checksum)
     ++pages;
   write.run.pages.resize(pages);
   const std::vector<std::byte> header = shm::disk_header(write.model->format, write.run);
@@ -492,7 +492,8 @@ void DiskTier::write(std::unique_lock<std::mutex>& lock, DiskWrite& write) {
 }
 
 /// 0, or an errno.
-int DiskTier::write_file(const DiskWrite& write, std::span<const std::byte> header, const std::string& name, size_t pages) {
+int DiskTier::write_file(const DiskWrite& write, std::span<const std::byte> header, const std::string& name,
+                         size_t pages) {
   const auto start = Clock::now();
   const size_t page_bytes = write.model->page_bytes;
   shm::DiskFileWriter writer(directory_, name);

@@ -1,7 +1,7 @@
-// The disk under all models' prefixes: one directory within a byte budget, a thread that writes behind at a bounded pace
-// and a thread that reads what a request waits for (so a read never waits for a flush). Everything here can fail without
-// harm: what cannot be written is computed again one day, what cannot be read is computed now. The engine thread's side of
-// a model is disk_pages.h.
+// The disk under all models' prefixes: one directory within a byte budget, a thread that writes behind at a bounded
+// pace and a thread that reads what a request waits for (so a read never waits for a flush). Everything here can fail
+// without harm: what cannot be written is computed again one day, what cannot be read is computed now. The engine
+// thread's side of a model is disk_pages.h.
 //
 // Locks: the tier's mutex, then whatever `wake` takes; nobody holds it while the disk is asked.
 #pragma once
@@ -25,20 +25,20 @@ namespace ellm::serve {
 using Clock = std::chrono::steady_clock;
 
 struct DiskOptions {
-  std::string directory;   // made if need be; its parent, too
+  std::string directory;  // made if need be; its parent, too
   uint64_t budget_bytes = 0;
   uint64_t write_bytes_per_second = 64u << 20;
-  uint64_t bytes_per_day = 0;   // that are written; 0: as many as the budget
-  bool read_always = false;     // whatever it takes: for tests, whose models compute at once
-  std::chrono::milliseconds rest{5000};   // that a text is left alone before it is written: most go on at once
-  std::function<void(const std::string&)> warn = [](const auto&) {}, note = [](const auto&) {};   // any thread
+  uint64_t bytes_per_day = 0;            // that are written; 0: as many as the budget
+  bool read_always = false;              // whatever it takes: for tests, whose models compute at once
+  std::chrono::milliseconds rest{5000};  // that a text is left alone before it is written: most go on at once
+  std::function<void(const std::string&)> warn = [](const auto&) {}, note = [](const auto&) {};  // any thread
 };
 
 struct DiskCounters {
   uint64_t bytes = 0, budget_bytes = 0;
   uint64_t pages_written = 0, pages_read = 0, pages_damaged = 0, files_skipped = 0;
-  bool writing = false;   // false: the disk is full or refused, see the log
-  bool looking = false;   // at what an earlier process left
+  bool writing = false;  // false: the disk is full or refused, see the log
+  bool looking = false;  // at what an earlier process left
 };
 
 /// What the tier knows of a loaded model. Guarded by the tier's mutex, but for what never changes.
@@ -51,29 +51,30 @@ struct DiskModel {
   DiskTexts texts;
   bool listed = false;
   std::vector<std::string> to_look_at;
-  uint32_t skipped[5] = {};        // files by DiskFault
+  uint32_t skipped[5] = {};  // files by DiskFault
 };
 
 /// Pages on their way from the disk. The engine thread fills it in and has it back when it is `finished`.
 struct DiskFetch {
   std::shared_ptr<DiskModel> model;
-  std::vector<DiskPlace> places;     // in the order of the text
-  std::vector<shm::PageId> pages;    // for them; the engine thread's
-  std::vector<std::byte*> payloads;  // of these
-  Clock::time_point started{}, give_up{};   // computing would have taken until then
-  std::atomic<uint32_t> done{0};     // pages that are whole, the first ones
+  std::vector<DiskPlace> places;           // in the order of the text
+  std::vector<shm::PageId> pages;          // for them; the engine thread's
+  std::vector<std::byte*> payloads;        // of these
+  Clock::time_point started{}, give_up{};  // computing would have taken until then
+  std::atomic<uint32_t> done{0};           // pages that are whole, the first ones
   std::atomic<bool> abandoned{false}, finished{false};
-  bool taken = false, orphan = false;   // engine thread: the slot is in use; by nobody who waits
-  DiskFetch* next = nullptr;         // in the queue
+  bool taken = false, orphan = false;  // engine thread: the slot is in use; by nobody who waits
+  DiskFetch* next = nullptr;           // in the queue
 };
 
-/// Pages on their way to the disk: the engine thread copies them here, the tier has them until it is not `busy` any more.
+/// Pages on their way to the disk: the engine thread copies them here, the tier has them until it is not `busy` any
+/// more.
 struct DiskWrite {
   std::shared_ptr<DiskModel> model;
   shm::DiskRun run;
   std::unique_ptr<std::byte[]> payload;
   std::atomic<bool> busy{false};
-  bool unwanted = false;             // erased meanwhile; the tier's mutex
+  bool unwanted = false;  // erased meanwhile; the tier's mutex
   DiskWrite* next = nullptr;
 };
 
@@ -136,21 +137,21 @@ class DiskTier {
   void store_uses(std::unique_lock<std::mutex>& lock);
 
   const DiskOptions options_;
-  const int directory_, lock_;   // descriptors
+  const int directory_, lock_;  // descriptors
 
   mutable std::mutex mutex_;
   std::condition_variable for_reader_, for_writer_, for_engine_;
   bool quit_ = false, hurry_ = false, surveyed_ = false, writing_ = true;
   DiskFiles files_;
-  std::vector<std::string> erased_;        // files that are not removed yet
+  std::vector<std::string> erased_;  // files that are not removed yet
   std::vector<std::shared_ptr<DiskModel>> models_;
   DiskFetch *first_fetch_ = nullptr, *last_fetch_ = nullptr, *reading_ = nullptr;
   DiskWrite *first_write_ = nullptr, *last_write_ = nullptr, *being_written_ = nullptr;
   DiskCounters counters_;
-  uint64_t queued_bytes_ = 0;              // to be read
-  double read_bytes_per_second_ = 0;       // as measured; 0: not yet
+  uint64_t queued_bytes_ = 0;         // to be read
+  double read_bytes_per_second_ = 0;  // as measured; 0: not yet
   Clock::time_point measured_{};
-  double allowance_bytes_;                 // that may be written
+  double allowance_bytes_;  // that may be written
   Clock::time_point allowance_time_ = Clock::now();
   std::thread reader_, writer_;
 };

@@ -17,7 +17,7 @@ namespace ellm::serve {
 namespace {
 
 constexpr auto kNever = Clock::time_point::max();
-constexpr std::chrono::seconds kFlush{5};             // that writing prefixes to disk may hold up the end
+constexpr std::chrono::seconds kFlush{5};            // that writing prefixes to disk may hold up the end
 constexpr std::chrono::milliseconds kTellAgain{20};  // where an owner had no memory for a request's end
 
 class ForwardRunner : public StepRunner {
@@ -338,8 +338,7 @@ void Engine::Impl::loop() {
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->flush_disk(until);
 }
 
-Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
-               Now now)
+Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits, Now now)
     : impl_(std::make_unique<Impl>(kernels, pool, limits, now)) {
   impl_->thread = std::thread([this] { impl_->loop(); });
 }
@@ -379,8 +378,9 @@ KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::
     servable.kv = shm::KvPages::create(options);
     // One request of any length must always find room beside what is pinned.
     const uint32_t all = servable.kv->total_pages(), one = (servable.context + shm::kPageTokens - 1) / shm::kPageTokens;
-    servable.shares.most_pinned = std::min({servable.shares.most_pinned, all - std::min(all, one),
-                                            static_cast<uint32_t>(uint64_t{all} * servable.shares.pinned_percent / 100)});
+    servable.shares.most_pinned =
+        std::min({servable.shares.most_pinned, all - std::min(all, one),
+                  static_cast<uint32_t>(uint64_t{all} * servable.shares.pinned_percent / 100)});
     servable.runner = std::make_unique<ForwardRunner>(model, impl_->kernels, impl_->pool, *servable.kv, impl_->limits);
   } catch (const std::exception& e) {
     throw model::LoadError(name + ": cannot make room for " + std::to_string(kv.tokens) + " tokens of KV (" +
@@ -401,9 +401,8 @@ uint32_t Engine::add_servable(const std::string& name, Servable servable) {
     servable.disk = std::make_unique<DiskPages>(servable.disk_tier, servable.fingerprint, *servable.kv,
                                                 impl_->limits.max_running, [this] { impl_->poke(); });
   }
-  auto queue =
-      std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool, impl_->now,
-                                   *impl_);
+  auto queue = std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool,
+                                            impl_->now, *impl_);
   const uint32_t cached = queue->cached_pages();
   std::lock_guard lock(impl_->mutex);
   if (!impl_->models.try_emplace(name, Impl::Entry{std::move(queue)}).second) {

@@ -59,7 +59,7 @@ inline constexpr size_t kReasons = 8;
 
 struct RequestStats {
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
-  uint32_t disk_tokens = 0;                      // of cached_tokens: read from disk
+  uint32_t disk_tokens = 0;                     // of cached_tokens: read from disk
   std::array<uint32_t, kReasons> recomputed{};  // by Reason; with cached_tokens all of the prompt that was dealt with
   double queue_ms = 0, ttft_ms = 0, total_ms = 0, prefill_ms = 0, decode_ms = 0;
   std::optional<shm::PageStore::Pin> pin;  // what came of EngineRequest::pin
@@ -77,7 +77,7 @@ struct RequestEvents {
 };
 
 struct EngineRequest {
-  std::string model;  // a loaded model's name
+  std::string model;                             // a loaded model's name
   std::shared_ptr<const model::Model> expected;  // the tokens were made for it; null: any model of that name
   std::vector<uint32_t> tokens;
   uint32_t retokenised_until = 0;  // tokens before this one may be stored under other ids
@@ -85,10 +85,10 @@ struct EngineRequest {
   bool want_logprobs = false;
   uint32_t max_tokens = 0;  // 0: what the context leaves
   bool ignore_eos = false;
-  std::optional<uint64_t> name_space = {};     // that it uses; absent: its user's own
+  std::optional<uint64_t> name_space = {};    // that it uses; absent: its user's own
   std::vector<uint64_t> usable_namespaces{};  // besides: what they have is told
-  bool pin = false;    // the prompt's pages stay: RequestStats::pin
-  bool score = false;  // log-probabilities of the tokens themselves; nothing is generated
+  bool pin = false;                           // the prompt's pages stay: RequestStats::pin
+  bool score = false;                         // log-probabilities of the tokens themselves; nothing is generated
   uint32_t score_top = 0;
   Priority priority = Priority::interactive;
   /// When it ends within a step, wherever it is, with what there is of it; one in the past: as soon as it is seen.
@@ -103,7 +103,7 @@ enum class Refusal : uint8_t { none, queue_full, unknown_model, too_long, empty,
 struct RequestRow {  // for `status`
   RequestId id;
   uint32_t uid, pid;
-  std::string model, kind, state;  // queued | prefill | decode | preempted
+  std::string model, kind, state;                          // queued | prefill | decode | preempted
   uint32_t prompt_tokens, done_tokens, completion_tokens;  // done: of prompt and answer, with K and V
   double age_ms;
   Priority priority = Priority::interactive;
@@ -116,7 +116,7 @@ struct ModelRow {
   std::string name, kv_type;
   uint32_t pages, free_pages, cached_pages;  // cached: hold tokens and are used by nobody
   uint32_t context = 0;
-  bool locked = false;  // the KV pages
+  bool locked = false;          // the KV pages
   uint64_t promised_bytes = 0;  // of KV that has no memory yet
 };
 
@@ -136,7 +136,7 @@ struct EngineCounters {
 /// What a model's KV pages are to be: shm/kv_pages.h has the details.
 struct KvSetup {
   shm::KvTypes type = shm::KvType::f16;
-  uint64_t tokens = 0;                                // that new pages hold
+  uint64_t tokens = 0;                                  // that new pages hold
   uint64_t least_tokens = 0, most_tokens = UINT64_MAX;  // that pages of an earlier process may hold
   uint32_t context = 0;
   bool lock = false;  // in memory; a failure shows in ModelRow::locked

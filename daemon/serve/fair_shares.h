@@ -18,14 +18,14 @@ struct Sequence;
 struct Account {
   uint32_t uid = 0, weight = 1;
   Priority priority = Priority::interactive;
-  double served = 0;  // tokens / weight; comparable within a class
-  uint32_t running = 0, pages = 0;  // of its running requests; pages that they use or have reserved
-  std::list<std::shared_ptr<Sequence>> waiting;  // by id; those that gave back are ahead of those that came later
-  uint32_t passed = 0;  // by later requests, since the first waiting one is the first
-  bool wants = false;   // more than it gets
-  bool turned_away = false;       // in the present round of admissions
-  bool by_age = true;             // its next rows go to its oldest prompt, not to its shortest
-  double planned = 0;             // rows of the present step / weight
+  double served = 0;                                  // tokens / weight; comparable within a class
+  uint32_t running = 0, pages = 0;                    // of its running requests; pages that they use or have reserved
+  std::list<std::shared_ptr<Sequence>> waiting;       // by id; those that gave back are ahead of those that came later
+  uint32_t passed = 0;                                // by later requests, since the first waiting one is the first
+  bool wants = false;                                 // more than it gets
+  bool turned_away = false;                           // in the present round of admissions
+  bool by_age = true;                                 // its next rows go to its oldest prompt, not to its shortest
+  double planned = 0;                                 // rows of the present step / weight
   uint32_t to_give_back = 0, pages_to_give_back = 0;  // while it is asked who could
 
   bool active() const { return running != 0 || !waiting.empty(); }

@@ -44,19 +44,13 @@ void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint
 }  // namespace
 
 ModelQueue::ModelQueue(const std::string& name, Servable servable, const EngineLimits& limits,
-                       const kernels::KernelSet& kernels, runtime::WorkerPool& pool, Engine::Now now, Listener& listener)
-    : name_(name),
-      servable_(std::move(servable)),
-      limits_(fit(limits, *servable_.runner)),
-      kernels_(kernels),
-      pool_(pool),
-      now_(now),
-      listener_(listener),
-      total_pages_(servable_.kv->total_pages()),
+                       const kernels::KernelSet& kernels, runtime::WorkerPool& pool, Engine::Now now,
+                       Listener& listener)
+    : name_(name), servable_(std::move(servable)), limits_(fit(limits, *servable_.runner)), kernels_(kernels),
+      pool_(pool), now_(now), listener_(listener), total_pages_(servable_.kv->total_pages()),
       kv_locked_(servable_.kv->locked()),
       cache_(*servable_.kv, page_shares(servable_.shares, limits), servable_.disk.get()),
-      free_pages_(servable_.kv->free_pages()),
-      admission_(limits_, cache_, shares_, running_, *this),
+      free_pages_(servable_.kv->free_pages()), admission_(limits_, cache_, shares_, running_, *this),
       plan_(limits_, cache_, shares_) {
   chunks_.reserve(limits_.max_running);
   rows_.reserve(limits_.max_running + limits_.score_rows);

@@ -21,7 +21,8 @@ struct StepReport {
 
 class ModelQueue : private Admission::Outcome {
  public:
-  /// Told when a request leaves the queue for the pages or comes back, and when it has ended (before its callback runs).
+  /// Told when a request leaves the queue for the pages or comes back, and when it has ended (before its callback
+  /// runs).
   struct Listener {
     virtual ~Listener() = default;
     virtual void admitted(const Sequence& sequence) = 0;

@@ -11,7 +11,7 @@ using shm::kNoPage;
 using shm::kPageTokens;
 using shm::PageId;
 
-constexpr uint32_t kWorthWaiting = 256;   // tokens to compute, for the list of what is on disk
+constexpr uint32_t kWorthWaiting = 256;  // tokens to compute, for the list of what is on disk
 
 uint32_t pages_for(uint32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
@@ -40,14 +40,16 @@ uint32_t share(Sequence& s, uint32_t tokens) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares, DiskPages* disk) : store_(kv, shares), disk_(disk) {
-  for (PageId page = 0; disk_ && page < kv.total_pages(); ++page) {   // an earlier process may not have come to write them
+PrefixCache::PrefixCache(shm::KvPages& kv, const shm::ShareOptions& shares, DiskPages* disk)
+    : store_(kv, shares), disk_(disk) {
+  for (PageId page = 0; disk_ && page < kv.total_pages();
+       ++page) {  // an earlier process may not have come to write them
     if (store_.is_leaf(page)) disk_->ended(page, kv.total_pages());
   }
 }
 
 PrefixCache::Lack PrefixCache::lack(const Sequence& s) {
-  uint32_t shared = 0, revived = 0;   // pages to share; of these, the ones that nothing holds yet
+  uint32_t shared = 0, revived = 0;  // pages to share; of these, the ones that nothing holds yet
   PageId page = kNoPage;
   for (; (shared + 1) * kPageTokens <= s.shareable_tokens(); ++shared) {
     const auto hit = store_.find(page, s.name_space, page_tokens(s, shared));
@@ -100,7 +102,8 @@ void PrefixCache::copy_own(Sequence& s) {
   }
 }
 
-/// A page of another namespace, or the beginning of one, as the sequence's next. False: there is more of it here, or no page.
+/// A page of another namespace, or the beginning of one, as the sequence's next. False: there is more of it here, or no
+/// page.
 bool PrefixCache::copy_page(Sequence& s, const shm::PageStore::Hit& hit) {
   const uint32_t index = s.sealed_pages, tokens = std::min(hit.tokens, may_share(s));
   if (tokens <= store_.find(parent_of(s, index), s.name_space, page_tokens(s, index)).tokens) return false;
@@ -166,8 +169,8 @@ void PrefixCache::look_ahead(Sequence& s) {
 
 bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
   if (s.request.score && may_share(s) == 0) return true;
-  if (s.computed != s.pages.size() * kPageTokens) return true;   // within a page
-  if (!s.fetch) share_stored(s);   // what is being read goes where the sequence stands now
+  if (s.computed != s.pages.size() * kPageTokens) return true;  // within a page
+  if (!s.fetch) share_stored(s);                                // what is being read goes where the sequence stands now
   Beginning best = find_beginning(s, running);
   uint32_t wanted = std::min(may_share(s), kPageTokens);
   if (!s.fetch && best.tokens < wanted && best.coming >= wanted) return false;
@@ -181,8 +184,8 @@ bool PrefixCache::advance(Sequence& s, const SequenceList& running) noexcept {
   return true;
 }
 
-/// The longest beginning of the next page that is stored, or in a page that another is filling. What others will have of
-/// it soon is worth waiting for only where it is all that can be shared.
+/// The longest beginning of the next page that is stored, or in a page that another is filling. What others will have
+/// of it soon is worth waiting for only where it is all that can be shared.
 PrefixCache::Beginning PrefixCache::find_beginning(const Sequence& s, const SequenceList& running) {
   const auto index = static_cast<uint32_t>(s.pages.size());
   const auto mine = page_tokens(s, index);
@@ -194,11 +197,11 @@ PrefixCache::Beginning PrefixCache::find_beginning(const Sequence& s, const Sequ
     if (other->computed % kPageTokens == 0 && other->planned_rows == 0 && !other->fetch) continue;
     if (parent_of(*other, index) != parent_of(s, index)) continue;
     const auto theirs = page_tokens(*other, index);
-    const auto common =
-        static_cast<uint32_t>(std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end()).first - mine.begin());
+    const auto common = static_cast<uint32_t>(
+        std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end()).first - mine.begin());
     const uint32_t there = std::min(common, other->computed % kPageTokens);
     if (there > best.tokens) best.page = other->pages[index], best.tokens = there;
-    if (!other->request.score) best.coming = std::max(best.coming, common);   // scores come slowly
+    if (!other->request.score) best.coming = std::max(best.coming, common);  // scores come slowly
     best.seen_until = std::max(best.seen_until, s.computed + common);
   }
   return best;
@@ -210,7 +213,7 @@ void PrefixCache::copy(Sequence& s, const Beginning& from) {
   const uint32_t tokens = std::min(from.tokens, may_share(s));
   if (tokens == 0) return;
   const bool unused = !store_.in_use(from.page);
-  if (unused) store_.acquire(from.page);   // it must not be given up for its copy
+  if (unused) store_.acquire(from.page);  // it must not be given up for its copy
   if (const auto page = store_.allocate(s.name_space)) {
     store_.copy(from.page, *page, tokens);
     s.pages.push_back(*page);
@@ -218,7 +221,7 @@ void PrefixCache::copy(Sequence& s, const Beginning& from) {
     const uint32_t counted = share(s, tokens);
     if (from.page == s.read_in_part) s.disk_tokens += counted;
   } else {
-    s.evicted_until = std::max(s.evicted_until, s.computed + tokens);   // the only page that can be had is this one
+    s.evicted_until = std::max(s.evicted_until, s.computed + tokens);  // the only page that can be had is this one
   }
   if (unused) store_.release(from.page);
 }
@@ -232,7 +235,7 @@ bool PrefixCache::waits_for_disk(Sequence& s) {
       const auto pages = static_cast<uint32_t>(s.fetch->pages.size());
       if (!settled && !(disk_->hangs(*s.fetch) && store_.may_reserve(s.name_space, pages))) return true;
       take_from_disk(s);
-      share_stored(s);   // what others stored meanwhile
+      share_stored(s);  // what others stored meanwhile
     }
     if (s.asked_disk_at == s.computed || may_share(s) == 0) return false;
     s.asked_disk_at = s.computed;
@@ -266,7 +269,7 @@ void PrefixCache::read_from_disk(Sequence& s) {
 /// Seals what has been read. The last page may hold only a part of the prompt: it is stored, and copied from there.
 void PrefixCache::take_from_disk(Sequence& s) {
   DiskFetch& fetch = *std::exchange(s.fetch, nullptr);
-  if (!fetch.finished.load(std::memory_order_acquire)) {   // it hangs: its pages stay behind
+  if (!fetch.finished.load(std::memory_order_acquire)) {  // it hangs: its pages stay behind
     store_.reserve_again(s.name_space, static_cast<uint32_t>(fetch.pages.size()));
     return disk_->abandon(fetch);
   }
@@ -327,7 +330,7 @@ uint32_t PrefixCache::own_pages(const Sequence& s) const {
 void PrefixCache::leave(Sequence& s, bool keep) noexcept {
   if (s.wanted_pages != 0) {
     uint32_t taken = static_cast<uint32_t>(s.pages.size());
-    if (s.fetch) {   // the disk gives its pages back
+    if (s.fetch) {  // the disk gives its pages back
       taken += static_cast<uint32_t>(s.fetch->pages.size());
       disk_->abandon(*std::exchange(s.fetch, nullptr));
     }
@@ -343,7 +346,7 @@ void PrefixCache::leave(Sequence& s, bool keep) noexcept {
   if (keep && s.ended && s.request.pin && !s.pages.empty()) s.pin = store_.pin(s.pages.back());
   if (const uint32_t sealed = index + (keep && rest != 0); disk_ && sealed != 0)
     disk_->ended(s.pages[sealed - 1], s.cached_tokens / kPageTokens);
-  while (!s.pages.empty()) {   // the last first, so that the pages before it count as used later
+  while (!s.pages.empty()) {  // the last first, so that the pages before it count as used later
     store_.release(s.pages.back());
     s.pages.pop_back();
   }

@@ -4,8 +4,8 @@
 // engine thread calls everything.
 //
 // A sequence reserves the pages that its longest answer may take, less those that it shares; what the running ones use
-// and have reserved never exceeds the total. Pages that nobody uses can all be given up, so a reserved page is always to
-// be had, and who waits for room waits only for sequences that run to an end.
+// and have reserved never exceeds the total. Pages that nobody uses can all be given up, so a reserved page is always
+// to be had, and who waits for room waits only for sequences that run to an end.
 //
 // Nobody waits in a circle for a page that another fills: only a sequence at a page border waits, and only for one that
 // is beyond that border or computes rows in this very step.
@@ -32,8 +32,8 @@ class PrefixCache {
   Lack lack(const Sequence& s);
   /// Pages that others could have if a running sequence left.
   uint32_t own_pages(const Sequence& s) const;
-  /// Before rows of a prompt are planned: shares what was stored since. False: the next page is being computed by one of
-  /// `running` (their `planned_rows` so far), or read from disk.
+  /// Before rows of a prompt are planned: shares what was stored since. False: the next page is being computed by one
+  /// of `running` (their `planned_rows` so far), or read from disk.
   bool advance(Sequence& s, const SequenceList& running) noexcept;
   /// Takes the pages for the next `rows` tokens. False: the machine has no memory for them.
   bool make_room(Sequence& s, uint32_t rows) noexcept;
@@ -57,9 +57,9 @@ class PrefixCache {
   /// Of a sequence's next page.
   struct Beginning {
     shm::PageId page = shm::kNoPage;
-    uint32_t tokens = 0;       // that `page` holds
-    uint32_t coming = 0;       // that another sequence has or computes
-    uint32_t seen_until = 0;   // position up to which another has the same text
+    uint32_t tokens = 0;      // that `page` holds
+    uint32_t coming = 0;      // that another sequence has or computes
+    uint32_t seen_until = 0;  // position up to which another has the same text
   };
   Beginning find_beginning(const Sequence& s, const SequenceList& running);
   void copy(Sequence& s, const Beginning& from);

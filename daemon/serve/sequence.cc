@@ -13,14 +13,10 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::queued:
-      return "queued";
-    case Phase::prefill:
-      return "prefill";
-    case Phase::decode:
-      return "decode";
-    case Phase::preempted:
-      return "preempted";
+    case Phase::queued: return "queued";
+    case Phase::prefill: return "prefill";
+    case Phase::decode: return "decode";
+    case Phase::preempted: return "preempted";
   }
   return "";
 }
@@ -29,15 +25,9 @@ const char* name_of(Phase phase) {
 
 Sequence::Sequence(RequestId number, EngineRequest&& r, uint32_t limit_tokens, const kernels::KernelSet& kernels,
                    uint32_t weight, Clock::time_point now)
-    : id(number),
-      request(std::move(r)),
-      sampler(request.sampling, kernels),
-      tokens(std::move(request.tokens)),
-      prompt_tokens(static_cast<uint32_t>(tokens.size())),
-      limit(limit_tokens),
-      prefill_end(prompt_tokens),
-      name_space(request.name_space.value_or(shm::namespace_of_uid(request.uid))),
-      submitted(now) {
+    : id(number), request(std::move(r)), sampler(request.sampling, kernels), tokens(std::move(request.tokens)),
+      prompt_tokens(static_cast<uint32_t>(tokens.size())), limit(limit_tokens), prefill_end(prompt_tokens),
+      name_space(request.name_space.value_or(shm::namespace_of_uid(request.uid))), submitted(now) {
   Account& account = spare_account.emplace_back();
   account.uid = request.uid;
   account.priority = request.priority;

@@ -43,21 +43,21 @@ struct Sequence {
   uint32_t prompt_tokens;
   uint32_t limit;  // tokens at which the sequence ends
   uint32_t computed = 0;
-  uint32_t prefill_end;  // tokens that are run as a prompt: those that there were when it was admitted
-  uint32_t counted = 0;  // tokens of the prompt that usage has accounted for
+  uint32_t prefill_end;                // tokens that are run as a prompt: those that there were when it was admitted
+  uint32_t counted = 0;                // tokens of the prompt that usage has accounted for
   bool ended = false, failed = false;  // how: `finish`, or a failure
-  bool told = false;  // the owner has heard it
+  bool told = false;                   // the owner has heard it
   Finish finish = Finish::cancelled;
   RequestStats final_stats;
 
   // Kept by the scheduler.
-  FairShares::Accounts spare_account;  // one, in case that its user has none
-  Account* account = nullptr;          // once enqueued
-  uint32_t charged_pages = 0;          // in the account
-  uint64_t last_step = 0;              // that it took part in
-  uint32_t planned_rows = 0;           // in the step being planned
+  FairShares::Accounts spare_account;                                         // one, in case that its user has none
+  Account* account = nullptr;                                                 // once enqueued
+  uint32_t charged_pages = 0;                                                 // in the account
+  uint64_t last_step = 0;                                                     // that it took part in
+  uint32_t planned_rows = 0;                                                  // in the step being planned
   enum class Turn : uint8_t { unasked, open, blocked } turn = Turn::unasked;  // likewise: may its prompt go on
-  bool to_give_back = false;           // while it is asked who could
+  bool to_give_back = false;                                                  // while it is asked who could
 
   // Kept by PrefixCache.
   uint64_t name_space;
@@ -67,11 +67,11 @@ struct Sequence {
   uint32_t cached_tokens = 0;  // of the prompt that others had computed
   // Why the others are computed: positions before which a reason holds, each behind the one before it.
   uint32_t logits_until = 0, namespace_until = 0, evicted_until = 0, unsealed_until = 0;
-  uint32_t told_cached = 0, told_computed = 0;  // tokens that the pages' shares have been told of
-  bool last_is_stored = false;  // the prompt's last token
-  DiskFetch* fetch = nullptr;   // the next pages are being read
-  uint32_t asked_disk_at = kNeverAsked, disk_tokens = 0;   // `computed` then; of cached_tokens
-  shm::PageId read_in_part = shm::kNoPage;   // from disk, for a part of it
+  uint32_t told_cached = 0, told_computed = 0;            // tokens that the pages' shares have been told of
+  bool last_is_stored = false;                            // the prompt's last token
+  DiskFetch* fetch = nullptr;                             // the next pages are being read
+  uint32_t asked_disk_at = kNeverAsked, disk_tokens = 0;  // `computed` then; of cached_tokens
+  shm::PageId read_in_part = shm::kNoPage;                // from disk, for a part of it
   std::array<uint32_t, kReasons> recomputed{};
   std::optional<shm::PageStore::Pin> pin;  // where the request wants it
 

@@ -9,12 +9,12 @@ namespace ellm::serve {
 namespace {
 
 constexpr double kLevelMemory = 0.8, kSlopeMemory = 0.98;  // what a sample leaves of those before it
-constexpr double kOutlier = 2;       // times the expected: taken as this much
-constexpr int kBelieved = 3;         // outliers in a row that are no outliers
-constexpr double kDoubt = 0.2;       // what the samples before them count then
-constexpr uint32_t kFirstSamples = 3;  // are taken as they are
-constexpr uint32_t kLeastRows = 16;  // of a step that has prompts: a tile of the matrix products
-constexpr uint32_t kUnknownRows = 64;  // of the first step, which is to say what rows cost
+constexpr double kOutlier = 2;                             // times the expected: taken as this much
+constexpr int kBelieved = 3;                               // outliers in a row that are no outliers
+constexpr double kDoubt = 0.2;                             // what the samples before them count then
+constexpr uint32_t kFirstSamples = 3;                      // are taken as they are
+constexpr uint32_t kLeastRows = 16;                        // of a step that has prompts: a tile of the matrix products
+constexpr uint32_t kUnknownRows = 64;                      // of the first step, which is to say what rows cost
 constexpr double kFewRows = 32;
 constexpr double kDecodeSteps = 3, kLongSteps = 4;
 

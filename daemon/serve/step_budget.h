@@ -26,7 +26,7 @@ class Line {
   double without_outlier(double x, double y);
 
   double ridge_;
-  double weight_ = 0, x_ = 0, y_ = 0;  // the level: fast
+  double weight_ = 0, x_ = 0, y_ = 0;                                                // the level: fast
   double slope_weight_ = 0, slope_x_ = 0, slope_y_ = 0, spread_ = 0, together_ = 0;  // slow
   uint32_t samples_ = 0;
   int strikes_ = 0;  // samples in a row that were much too high (or, negative, low)

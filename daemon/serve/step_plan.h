@@ -7,8 +7,8 @@
 // user's long document, and that one has half of the rows at least.
 //
 // A user of whom nothing is being answered yet, and who was served less than the others, may have a step of his own
-// where his prompt ends in it and it takes no more than 1.5 times the bound together with the step before: so a first token
-// comes about as soon beside somebody's two hundred answers as beside one.
+// where his prompt ends in it and it takes no more than 1.5 times the bound together with the step before: so a first
+// token comes about as soon beside somebody's two hundred answers as beside one.
 //
 // Where interactive requests are being answered and a step with all answers would take longer than the bound, batch
 // answers take turns: as many as fit, their share at least, those first that waited longest.

@@ -36,9 +36,9 @@ struct Servable {
   shm::ShareOptions shares = {};              // of the KV pages
   std::unique_ptr<shm::KvPages> kv;
   std::unique_ptr<StepRunner> runner;
-  std::shared_ptr<DiskTier> disk_tier;        // or null
-  std::string fingerprint;                    // for it: what the pages' bytes depend on
-  std::unique_ptr<DiskPages> disk;            // made of these by the engine
+  std::shared_ptr<DiskTier> disk_tier;  // or null
+  std::string fingerprint;              // for it: what the pages' bytes depend on
+  std::unique_ptr<DiskPages> disk;      // made of these by the engine
 };
 
 }  // namespace ellm::serve

@@ -1,8 +1,8 @@
 // Attention and its KV stores of the AVX2 level (kernels/lanes/attention.h, store.h).
-#include "kernels/avx2/level.h"
+#include "kernels/lanes/attention.h"
 
 #include "kernels/avx2/lanes.h"
-#include "kernels/lanes/attention.h"
+#include "kernels/avx2/level.h"
 #include "kernels/lanes/store.h"
 
 namespace ellm::kernels::avx2 {

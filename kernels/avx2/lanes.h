@@ -31,7 +31,7 @@ struct Avx2Lanes {
     _mm256_storeu_ps(p + 8, hi);
   }
   ELLM_INLINE void store_first(float* p, uint32_t n) const {
-    if (n >= 16) return store(p);                    // masked stores are slow on several CPUs
+    if (n >= 16) return store(p);  // masked stores are slow on several CPUs
     _mm256_maskstore_ps(p, first_lanes(n), lo);
     _mm256_maskstore_ps(p + 8, first_lanes(beyond_8(n)), hi);
   }
@@ -49,9 +49,9 @@ struct Avx2Lanes {
     _mm_storeu_si128(h, _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(h + 1, _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
   }
-  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs of 16
-  // bits, the odd two another, by shifts that stay in their lane; codes lie in that order. (Bytes times bytes, as maddubs has
-  // it, would save one of four additions and leave 7 bits to probabilities.)
+  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs
+  // of 16 bits, the odd two another, by shifts that stay in their lane; codes lie in that order. (Bytes times bytes, as
+  // maddubs has it, would save one of four additions and leave 7 bits to probabilities.)
   using Code = int16_t;
   static constexpr int kWordQueries = 4, kWordVectors = 1;
   static constexpr int weigh_vectors(int queries) { return queries <= 2 ? 2 : 1; }
@@ -103,10 +103,11 @@ struct Avx2Lanes {
   }
   ELLM_INLINE void store_integers(int16_t* p) const { store_words(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi), p); }
   ELLM_INLINE void store_codes(Code* p) const {
-    store_words(_mm256_shuffle_epi32(_mm256_cvtps_epi32(lo), 0xd8), _mm256_shuffle_epi32(_mm256_cvtps_epi32(hi), 0xd8), p);
+    store_words(_mm256_shuffle_epi32(_mm256_cvtps_epi32(lo), 0xd8), _mm256_shuffle_epi32(_mm256_cvtps_epi32(hi), 0xd8),
+                p);
   }
 
-  static ELLM_INLINE __m256 in_order(__m256 v) {      // 64-bit pieces 0 2 1 3 put straight, and back
+  static ELLM_INLINE __m256 in_order(__m256 v) {  // 64-bit pieces 0 2 1 3 put straight, and back
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
   }
   static ELLM_INLINE void deinterleave(Avx2Lanes a, Avx2Lanes b, Avx2Lanes& even, Avx2Lanes& odd) {
@@ -137,7 +138,7 @@ struct Avx2Lanes {
   }
   // Each step folds two vectors of partial trees into one; letters as in kernels/avx512/lanes.h.
   template <class Op, int A, class Get>
-  static ELLM_INLINE Avx2Lanes fold_4(Get& get) {     // 4 lanes of each of 4 vectors
+  static ELLM_INLINE Avx2Lanes fold_4(Get& get) {  // 4 lanes of each of 4 vectors
     const auto half = [&](auto i) ELLM_INLINE_LAMBDA {
       const Avx2Lanes v = get(Index<4 * ((A + i) % 4) + (A + i) / 4>{});
       return Op::apply(v.lo, v.hi);
@@ -149,7 +150,7 @@ struct Avx2Lanes {
     return {ab, cd};
   }
   template <class Op, int A, class Get>
-  static ELLM_INLINE Avx2Lanes fold_8(Get& get) {     // 2 lanes of each of 8 vectors
+  static ELLM_INLINE Avx2Lanes fold_8(Get& get) {  // 2 lanes of each of 8 vectors
     const Avx2Lanes s = fold_4<Op, A>(get), t = fold_4<Op, A + 4>(get);
     return {Op::apply(_mm256_shuffle_ps(s.lo, t.lo, 0x44), _mm256_shuffle_ps(s.lo, t.lo, 0xee)),
             Op::apply(_mm256_shuffle_ps(s.hi, t.hi, 0x44), _mm256_shuffle_ps(s.hi, t.hi, 0xee))};

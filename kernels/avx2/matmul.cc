@@ -1,6 +1,8 @@
 // Matrix products of the AVX2 level. A ymm register holds a value of each of 8 rows, so a panel is two halves; a tile
 // is one panel times up to 16 tokens, whose f32 accumulators lie in the L1 cache. Sums of products stay in 16 bits as
 // long as the weights' width allows. HACKING.md, "The tile".
+#include "kernels/lanes/matmul.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -8,7 +10,6 @@
 
 #include "kernels/avx2/lanes.h"
 #include "kernels/avx2/level.h"
-#include "kernels/lanes/matmul.h"
 
 namespace ellm::kernels::avx2 {
 namespace {
@@ -83,7 +84,7 @@ ELLM_INLINE void unpack(Bytes planes, uint32_t half, Weights& w, std::integer_se
   ((w.code[half][G] = group<type, first + G>(planes + 32 * half)), ...);
   if constexpr (has_signs(type)) {
     ((w.sign[half][G] = w.code[half][G]), ...);
-    ((w.code[half][G] = _mm256_abs_epi8(w.sign[half][G])), ...);   // up to 128, unsigned
+    ((w.code[half][G] = _mm256_abs_epi8(w.sign[half][G])), ...);  // up to 128, unsigned
   }
 }
 
@@ -177,7 +178,7 @@ ELLM_INLINE Scales scales_of(const Header& header, Bytes block, uint32_t half) {
 /// Rows and tokens of a tile, in the L1 cache: f32 accumulators and what a block's first half of the columns gave.
 template <uint32_t T>
 struct Sums {
-  __m256 acc[T][2];        // (tokens, halves of the rows)
+  __m256 acc[T][2];  // (tokens, halves of the rows)
   __m256i first[T][2];
 };
 
@@ -214,7 +215,8 @@ ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type,
       if constexpr (ends) {
         constexpr uint32_t n = Tile<type, T>::kOffsets;
         if constexpr (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
-        if constexpr (type == WeightType::q3_k) sum = _mm256_sub_epi32(sum, scaled_offset(s[h], tile.half_sums + 2 * t));
+        if constexpr (type == WeightType::q3_k)
+          sum = _mm256_sub_epi32(sum, scaled_offset(s[h], tile.half_sums + 2 * t));
         const __m256 scale = _mm256_mul_ps(s[h].d[part], _mm256_set1_ps(tile.scale[t]));
         __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, sums.acc[t][h]);
         if constexpr (type == WeightType::q2_k) {
@@ -295,8 +297,7 @@ ELLM_INLINE void float_row(Bytes panel, const float* x, uint32_t blocks, Avx2Lan
 /// A panel of floats times T >= 2 tokens. The accumulators lie in memory; for one block of 32 columns and one of the
 /// four accumulators, those of up to 4 tokens are in registers.
 template <WeightType type, uint32_t T, size_t... I>
-ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, Avx2Lanes* out,
-                            std::index_sequence<I...>) {
+ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, Avx2Lanes* out, std::index_sequence<I...>) {
   constexpr uint32_t kAtOnce = sizeof...(I);
   __m256 acc[T][2][4] = {};
   for (uint32_t b = 0; b < blocks; ++b, panel += kBlock * kColumnBytes<type>, x += T * kBlock) {
@@ -331,7 +332,7 @@ struct Tiles {
       if constexpr (T == 1) {
         float_row<type>(panel, values, x.blocks(), acc);
       } else {
-        float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence<T < 4 ? T : 4>());
+        float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence < T<4 ? T : 4>());
       }
     }
   }

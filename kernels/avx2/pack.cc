@@ -83,10 +83,12 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     const __m256i q2 = rounded(x32.v[2], factor), q3 = rounded(x32.v[3], factor);
     _mm_storeu_si128(q, narrow(q0, q1));
     _mm_storeu_si128(q + 1, narrow(q2, q3));
-    const __m256 f0 = _mm256_cvtepi32_ps(q0), f1 = _mm256_cvtepi32_ps(q1), f2 = _mm256_cvtepi32_ps(q2), f3 = _mm256_cvtepi32_ps(q3);
+    const __m256 f0 = _mm256_cvtepi32_ps(q0), f1 = _mm256_cvtepi32_ps(q1), f2 = _mm256_cvtepi32_ps(q2),
+                 f3 = _mm256_cvtepi32_ps(q3);
     const float xq = tree_sum(_mm256_fmadd_ps(x32.v[2], f2, _mm256_mul_ps(x32.v[0], f0)),
                               _mm256_fmadd_ps(x32.v[3], f3, _mm256_mul_ps(x32.v[1], f1)));
-    const float qq = tree_sum(_mm256_fmadd_ps(f2, f2, _mm256_mul_ps(f0, f0)), _mm256_fmadd_ps(f3, f3, _mm256_mul_ps(f1, f1)));
+    const float qq =
+        tree_sum(_mm256_fmadd_ps(f2, f2, _mm256_mul_ps(f0, f0)), _mm256_fmadd_ps(f3, f3, _mm256_mul_ps(f1, f1)));
     store_sums(dst, i, fitted_scale(xq, qq, a), sum_of(_mm256_add_epi32(q0, q1)), sum_of(_mm256_add_epi32(q2, q3)));
   }
 }

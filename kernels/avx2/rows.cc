@@ -1,8 +1,8 @@
 // Row functions of the AVX2 level (kernels/lanes/rows.h).
-#include "kernels/avx2/level.h"
+#include "kernels/lanes/rows.h"
 
 #include "kernels/avx2/lanes.h"
-#include "kernels/lanes/rows.h"
+#include "kernels/avx2/level.h"
 
 namespace ellm::kernels::avx2 {
 

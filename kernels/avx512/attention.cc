@@ -1,8 +1,8 @@
 // Attention and its KV stores of the AVX-512 level (kernels/lanes/attention.h, store.h).
-#include "kernels/avx512/level.h"
+#include "kernels/lanes/attention.h"
 
 #include "kernels/avx512/lanes.h"
-#include "kernels/lanes/attention.h"
+#include "kernels/avx512/level.h"
 #include "kernels/lanes/store.h"
 
 namespace ellm::kernels::ELLM_AVX512 {

@@ -32,8 +32,8 @@ struct Avx512Lanes {
   ELLM_INLINE void store_halves(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
-  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs of 16
-  // bits, the odd two another, by shifts that stay in their lane; codes lie in that order.
+  // Products of integers (kernels/scalar/lanes.h): of the four bytes of a lane the even two become one vector of pairs
+  // of 16 bits, the odd two another, by shifts that stay in their lane; codes lie in that order.
   using Code = int16_t;
   static constexpr int kWordQueries = 8, kWordVectors = 2;
   static constexpr int weigh_vectors(int queries) { return queries <= 4 ? 4 : 2; }
@@ -55,7 +55,8 @@ struct Avx512Lanes {
     low = {_mm512_and_si512(both, mask), _mm512_and_si512(_mm512_srli_epi16(both, 8), mask)};
     high = {_mm512_and_si512(_mm512_srli_epi16(both, 4), mask), _mm512_srli_epi16(both, 12)};
   }
-  /// sum += products of w's pairs with two codes, in every lane (as an operand the broadcast is free: kernels/avx512/matmul.cc).
+  /// sum += products of w's pairs with two codes, in every lane (as an operand the broadcast is free:
+  /// kernels/avx512/matmul.cc).
   static ELLM_INLINE void add_products(__m512i& sum, __m512i w, const Code* codes) {
 #ifdef ELLM_EMULATE_AVX512
     int two;
@@ -109,17 +110,17 @@ struct Avx512Lanes {
   // trees into one register and the upper into another, and combines the two. The last step leaves them in the order
   // a e i m b f j n c g k o d h l p, so letter number A is given the tree that belongs into lane 4 * (A % 4) + A / 4.
   template <class Op, int A, class Get>
-  static ELLM_INLINE __m512 fold_2(Get& get) {        // 8 lanes of each of 2 vectors
+  static ELLM_INLINE __m512 fold_2(Get& get) {  // 8 lanes of each of 2 vectors
     const __m512 a = get(Index<4 * (A % 4) + A / 4>{}).v, b = get(Index<4 * ((A + 1) % 4) + (A + 1) / 4>{}).v;
     return Op::apply(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
   }
   template <class Op, int A, class Get>
-  static ELLM_INLINE __m512 fold_4(Get& get) {        // 4 lanes of each of 4 vectors
+  static ELLM_INLINE __m512 fold_4(Get& get) {  // 4 lanes of each of 4 vectors
     const __m512 ab = fold_2<Op, A>(get), cd = fold_2<Op, A + 2>(get);
     return Op::apply(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
   }
   template <class Op, int A, class Get>
-  static ELLM_INLINE __m512 fold_8(Get& get) {        // 2 lanes of each of 8 vectors
+  static ELLM_INLINE __m512 fold_8(Get& get) {  // 2 lanes of each of 8 vectors
     const __m512 s = fold_4<Op, A>(get), t = fold_4<Op, A + 4>(get);
     return Op::apply(_mm512_shuffle_ps(s, t, 0x44), _mm512_shuffle_ps(s, t, 0xee));
   }

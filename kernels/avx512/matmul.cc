@@ -1,5 +1,7 @@
 // Matrix products of the AVX-512 level. One zmm register holds a value of each of a panel's 16 rows; a tile is one
 // panel times up to 16 tokens, whose f32 accumulators stay in registers over all columns. HACKING.md, "The tile".
+#include "kernels/lanes/matmul.h"
+
 #include <string.h>
 
 #include <utility>
@@ -7,7 +9,6 @@
 #include "kernels/avx512/intrinsics.h"
 #include "kernels/avx512/lanes.h"
 #include "kernels/avx512/level.h"
-#include "kernels/lanes/matmul.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
 namespace {
@@ -41,7 +42,7 @@ ELLM_INLINE void add_products(__m512i& sum, __m512i w, const int8_t* q) {
 
 /// The low 16 bits of every lane from `low`, the high ones from `high`.
 ELLM_INLINE __m512i merge(__m512i low, __m512i high) {
-  constexpr int kSelect = 0xca;   // mask ? low : high
+  constexpr int kSelect = 0xca;  // mask ? low : high
   return _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xffff), low, high, kSelect);
 }
 ELLM_INLINE __m512 negated(__m512 v) {
@@ -70,7 +71,7 @@ ELLM_INLINE __m512i pieces(Bytes planes) {
     return _mm512_and_si512(v, here);
   } else {
     const __m512i others = pieces<bits, g, n - 1>(planes);
-    return _mm512_ternarylogic_epi32(others, v, here, 0xf8);   // others | (v & here)
+    return _mm512_ternarylogic_epi32(others, v, here, 0xf8);  // others | (v & here)
   }
 }
 
@@ -161,7 +162,7 @@ ELLM_INLINE __m512i scaled_dot(const __m512i* w, const Scales& s, const Tile<typ
     const __m512i start = type == WeightType::q3_k ? _mm512_set1_epi32(tile.offset[t]) : zero;
     return dot(dot(start, w, q, Half()), w + 4, q + 16, Half());
   }
-  const __m512i low = dot(zero, w, q, Half()), high = dot(zero, w + 4, q + 16, Half());   // within 16 bits
+  const __m512i low = dot(zero, w, q, Half()), high = dot(zero, w + 4, q + 16, Half());  // within 16 bits
   const __m512i sum = _mm512_madd_epi16(merge(low, _mm512_slli_epi32(high, 16)), s.pairs);
   if constexpr (type == WeightType::q2_k) return sum;
   int32_t sums;

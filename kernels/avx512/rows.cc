@@ -1,8 +1,8 @@
 // Row functions of the AVX-512 level (kernels/lanes/rows.h).
-#include "kernels/avx512/level.h"
+#include "kernels/lanes/rows.h"
 
 #include "kernels/avx512/lanes.h"
-#include "kernels/lanes/rows.h"
+#include "kernels/avx512/level.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
 

@@ -32,16 +32,17 @@ void load_queries(const QueryBlock& b, AttentionScratch<L>& s) {
 // ---- scores ---------------------------------------------------------------------------------------------------------
 
 template <class L, class Keys>
-ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
+ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, uint32_t page, QueryRange range,
+                             AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
-    score_tile<L>(least_of(range.to - i, L::kQueries), keys, s.q + i * b.stride, b.stride, b.args.head_dim, b.args.scale,
-                  s.scores + i * kAttentionSegment + page * kPageTokens);
+    score_tile<L>(least_of(range.to - i, L::kQueries), keys, s.q + i * b.stride, b.stride, b.args.head_dim,
+                  b.args.scale, s.scores + i * kAttentionSegment + page * kPageTokens);
   }
 }
 
 template <class L, class Keys>
 ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float* to) {
-  for (uint32_t d = 0; d < head_dim; d += 4) {      // K blocks are padded to multiples of 4
+  for (uint32_t d = 0; d < head_dim; d += 4) {  // K blocks are padded to multiples of 4
     keys.fetch(d);
     unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA {
       keys.template at<j.value>(d, 0).store(to + (d + j) * kPageTokens);
@@ -55,12 +56,14 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
 template <class L>
 void score_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
   const std::byte *block = span.k[page], *next = span.after_key(page);
-  if (is_quantised(b.args.v_type)) {      // softmax wants the values' scales first
-    const size_t bytes = v_block_bytes(b.args.v_type, b.args.head_dim), scales = kv_scale_bytes(b.args.v_type, b.args.head_dim);
+  if (is_quantised(b.args.v_type)) {  // softmax wants the values' scales first
+    const size_t bytes = v_block_bytes(b.args.v_type, b.args.head_dim),
+                 scales = kv_scale_bytes(b.args.v_type, b.args.head_dim);
     fetch_lines(span.v[page] + bytes - scales, static_cast<uint32_t>(scales));
   }
   if (is_quantised(b.args.k_type)) return score_codes<L>(b, block, next, page, range, s);
-  if (b.args.k_type == KvType::f32) return score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, page, range, s);
+  if (b.args.k_type == KvType::f32)
+    return score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, page, range, s);
   const HalfKeys<L> keys{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next)};
   if (range.to - range.from > L::kQueries) {
     score_tiles<L>(b, convert_keys<L>(keys, b.args.head_dim, s.keys), page, range, s);
@@ -85,8 +88,8 @@ void score_segment(const QueryBlock& b, SegmentPages pages, AttentionScratch<L>&
 /// A tile's queries and a page that some of them see in part: what all see goes to all of them at once, the rest to
 /// each alone.
 template <class L, class Values>
-ELLM_INLINE void weigh_tile_partly(uint32_t n, const Values& values, uint32_t page, const uint32_t* begin, const uint32_t* end,
-                                   const float* p, float* acc, uint32_t stride) {
+ELLM_INLINE void weigh_tile_partly(uint32_t n, const Values& values, uint32_t page, const uint32_t* begin,
+                                   const uint32_t* end, const float* p, float* acc, uint32_t stride) {
   uint32_t from = 0, to = kPageTokens;
   for (uint32_t k = 0; k < n; ++k) {
     const TokenRange t = tokens_of_page(begin[k], end[k], page);
@@ -107,8 +110,8 @@ ELLM_INLINE void weigh_tile_partly(uint32_t n, const Values& values, uint32_t pa
 }
 
 template <class L, class Values>
-ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t page, QueryRange range, bool whole, SoftmaxState& state,
-                             AttentionScratch<L>& s) {
+ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t page, QueryRange range, bool whole,
+                             SoftmaxState& state, AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
     const uint32_t n = least_of(range.to - i, L::kQueries);
     const float* p = s.scores + i * kAttentionSegment + page * kPageTokens;
@@ -138,9 +141,11 @@ void weigh_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange
                 AttentionScratch<L>& s) {
   const std::byte *block = span.v[page], *next = span.after_value(page);
   if (b.args.v_type == KvType::f32) {
-    return weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, page, range, whole, state, s);
+    return weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, page, range, whole, state,
+                          s);
   }
-  const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block), reinterpret_cast<const uint16_t*>(next ? next : block), b.stride};
+  const HalfValues<L> values{reinterpret_cast<const uint16_t*>(block),
+                             reinterpret_cast<const uint16_t*>(next ? next : block), b.stride};
   if (range.to - range.from > L::kQueries) {
     weigh_tiles<L>(b, convert_values<L>(values, b.stride, s.page_values), page, range, whole, state, s);
   } else {
@@ -184,9 +189,10 @@ void weigh_int8(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
     for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
       const bool first = i == span.queries.from;
-      weigh_int8_tile<L>(n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * b.stride, b.stride}, from, to,
-                         [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-                         [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; });
+      weigh_int8_tile<L>(
+          n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * b.stride, b.stride}, from, to,
+          [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
+          [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; });
     });
   });
   for (uint32_t i = 0; i < b.count; ++i) {
@@ -209,15 +215,18 @@ void weigh_int4(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
     for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
       for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
         const bool first = i == span.queries.from;
-        weigh_int4_tile<L>(n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * kKvBlock, kKvBlock}, from, to,
-                           [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-                           [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; }, kv_block, blocks);
+        weigh_int4_tile<L>(
+            n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * kKvBlock, kKvBlock}, from, to,
+            [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
+            [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; }, kv_block,
+            blocks);
       });
     });
     for (uint32_t i = 0; i < b.count; ++i) {
       const L scale = L::broadcast(s.weight_scales[i]), least = L::broadcast(s.weight_least[i]);
       for (uint32_t d = 0; d < kKvBlock && kv_block * kKvBlock + d < b.stride; d += 16) {
-        fma(L::from_ints(L::load_ints(s.weighed + i * kKvBlock + d)), scale, least).store(state.values + i * b.stride + kv_block * kKvBlock + d);
+        fma(L::from_ints(L::load_ints(s.weighed + i * kKvBlock + d)), scale, least)
+            .store(state.values + i * b.stride + kv_block * kKvBlock + d);
       }
     }
   }
@@ -258,8 +267,8 @@ void run_segment(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, A
 
 /// Merges a segment's result of query i into `total`, which takes the first as it is.
 template <class L>
-ELLM_INLINE void merge_query(uint32_t i, float largest, float sum, const float* values, uint32_t stride, SoftmaxState& total,
-                             AttentionScratch<L>& s) {
+ELLM_INLINE void merge_query(uint32_t i, float largest, float sum, const float* values, uint32_t stride,
+                             SoftmaxState& total, AttentionScratch<L>& s) {
   float* to = total.values + i * stride;
   if (!s.taken[i]) {
     s.taken[i] = true;
@@ -282,7 +291,8 @@ void write_output(const QueryBlock& b, const SoftmaxState& total) {
   for (uint32_t i = 0; i < b.count; ++i) {
     const L sum = L::broadcast(total.sum[i]);
     for (uint32_t d = 0; d < head_dim; d += 16) {
-      div(L::load(total.values + i * b.stride + d), sum).store_first(b.output(i) + d, head_dim - d < 16 ? head_dim - d : 16);
+      div(L::load(total.values + i * b.stride + d), sum)
+          .store_first(b.output(i) + d, head_dim - d < 16 ? head_dim - d : 16);
     }
   }
 }
@@ -305,7 +315,8 @@ ELLM_INLINE void attend(const AttentionArgs& args) {
       run_segment<L>(b, find_visible(b, segment, s), s.segment, s);
       for (uint32_t i = 0; i < b.count; ++i) {
         if (s.begin[i] == s.end[i]) continue;
-        merge_query<L>(i, s.segment.largest[i], s.segment.sum[i], s.segment.values + i * b.stride, b.stride, s.total, s);
+        merge_query<L>(i, s.segment.largest[i], s.segment.sum[i], s.segment.values + i * b.stride, b.stride, s.total,
+                       s);
       }
     }
     write_output<L>(b, s.total);
@@ -316,7 +327,8 @@ ELLM_INLINE void attend(const AttentionArgs& args) {
 
 ELLM_INLINE float* partial_of(const QueryBlock& b, uint32_t i, uint32_t segment, uint32_t segments, float* partials) {
   const size_t floats = 16 + b.stride;
-  float* row = b.args.stack ? b.args.stack[b.row(i)].partials : partials + size_t{b.row(i)} * segments * b.args.group * floats;
+  float* row =
+      b.args.stack ? b.args.stack[b.row(i)].partials : partials + size_t{b.row(i)} * segments * b.args.group * floats;
   return row + (size_t{segment} * b.args.group + b.head(i)) * floats;
 }
 

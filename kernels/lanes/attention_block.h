@@ -8,7 +8,7 @@ namespace ellm::kernels {
 namespace {
 
 constexpr uint32_t kMaxBlockQueries = 64;
-constexpr uint32_t kBlockFloats = 64 * 128;          // queries of a block times (padded) head_dim
+constexpr uint32_t kBlockFloats = 64 * 128;  // queries of a block times (padded) head_dim
 constexpr uint32_t kMostKvBlocks = kMaxHeadDim / kKvBlock;
 
 ELLM_INLINE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -23,31 +23,32 @@ struct SoftmaxState {
 template <class L>
 struct AttentionScratch {
   SoftmaxState total, segment;
-  alignas(64) float scores[kMaxBlockQueries * kAttentionSegment];   // (query, 512), then the probabilities
+  alignas(64) float scores[kMaxBlockQueries * kAttentionSegment];  // (query, 512), then the probabilities
   uint32_t position[kMaxBlockQueries];
-  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];    // tokens of the segment that the query sees; equal: none
-  bool taken[kMaxBlockQueries];                               // the query has seen an earlier segment
+  uint32_t begin[kMaxBlockQueries], end[kMaxBlockQueries];  // tokens of the segment that the query sees; equal: none
+  bool taken[kMaxBlockQueries];                             // the query has seen an earlier segment
   // f16 and f32
-  alignas(64) float q[kBlockFloats];                          // (query, stride)
-  alignas(64) float keys[kMaxHeadDim * kPageTokens];          // a page's K as floats, (head_dim, 32)
-  alignas(64) float page_values[kPageTokens * kMaxHeadDim];   // a page's V as floats, (32, stride)
+  alignas(64) float q[kBlockFloats];                         // (query, stride)
+  alignas(64) float keys[kMaxHeadDim * kPageTokens];         // a page's K as floats, (head_dim, 32)
+  alignas(64) float page_values[kPageTokens * kMaxHeadDim];  // a page's V as floats, (32, stride)
   // Queries as integers, for K of int8 and int4 (CodedQueries); probabilities, for V of them.
-  alignas(64) typename L::Code query_codes[kBlockFloats];     // (query, stride)
+  alignas(64) typename L::Code query_codes[kBlockFloats];  // (query, stride)
   alignas(64) float query_scales[kMaxBlockQueries], query_sums[kMaxBlockQueries * kMostKvBlocks];
-  alignas(64) typename L::Code weight_codes[kMaxBlockQueries * kAttentionSegment];   // (query, 512)
+  alignas(64) typename L::Code weight_codes[kMaxBlockQueries * kAttentionSegment];  // (query, 512)
   float weight_scales[kMaxBlockQueries], weight_least[kMaxBlockQueries];
-  alignas(64) int32_t weighed[kBlockFloats];                  // (query, stride): sums of codes times values
+  alignas(64) int32_t weighed[kBlockFloats];  // (query, stride): sums of codes times values
   // The key mean of a segment's pages: all of it, and what all tokens of a page lose alike, both (head_dim, 16 pages).
   alignas(64) float turned_mean[kMaxHeadDim * kSegmentPages], shared_mean[kMaxHeadDim * kSegmentPages];
-  alignas(64) float offsets[kMaxBlockQueries * kSegmentPages];            // its part of the scores, (query, 16 pages)
-  alignas(64) float pair_queries[2 * kMostMeanPairs * kMaxBlockQueries];  // the queries' values in its pairs, (2 pairs, query)
+  alignas(64) float offsets[kMaxBlockQueries * kSegmentPages];  // its part of the scores, (query, 16 pages)
+  alignas(64) float pair_queries[2 * kMostMeanPairs *
+                                 kMaxBlockQueries];  // the queries' values in its pairs, (2 pairs, query)
   alignas(64) float pair_coefficients[2 * kMostMeanPairs * kMaxBlockQueries];
 };
 
 /// A block of queries [first, first + count) of the stack, and what all its steps need.
 struct QueryBlock {
   const AttentionArgs& args;
-  uint32_t first, count, stride;      // stride: head_dim padded to 16
+  uint32_t first, count, stride;  // stride: head_dim padded to 16
 
   ELLM_INLINE uint32_t row(uint32_t i) const { return (first + i) / args.group; }
   ELLM_INLINE uint32_t head(uint32_t i) const { return (first + i) % args.group; }
@@ -86,7 +87,7 @@ struct Span {
   uint32_t from, to;
   const std::byte* const* k;
   const std::byte* const* v;
-  uint32_t behind;                    // pages behind the segment that follow in k
+  uint32_t behind;  // pages behind the segment that follow in k
 
   // Pages are scattered: the CPU's own prefetchers begin anew in each. So while a page is computed, the next but one
   // is asked for; behind the last K follows the first V, behind the last V the next segment's K.
@@ -135,8 +136,9 @@ ELLM_INLINE QueryRange seeing(QueryRange queries, uint32_t page, const Attention
 /// several are stacked, those that share pages stand side by side, and once apart they stay so.)
 template <class F>
 ELLM_INLINE void for_spans(const QueryBlock& b, SegmentPages pages, F f) {
-  const auto table = [&](const std::byte* const* of, uint32_t i) ELLM_INLINE_LAMBDA { return b.segment_blocks(of, i, pages.segment); };
-  const auto cuts = [&](uint32_t page) ELLM_INLINE_LAMBDA {   // bit i: query i reads another page than the one before it
+  const auto table = [&](const std::byte* const* of, uint32_t i)
+                         ELLM_INLINE_LAMBDA { return b.segment_blocks(of, i, pages.segment); };
+  const auto cuts = [&](uint32_t page) ELLM_INLINE_LAMBDA {  // bit i: query i reads another page than the one before it
     uint64_t bits = 0;
     for (uint32_t i = 1; b.args.stack && i < b.count; ++i) {
       bits |= uint64_t{table(b.args.k_blocks, i)[page] != table(b.args.k_blocks, i - 1)[page]} << i;

@@ -34,10 +34,10 @@ template <class L>
 struct CodedQueries {
   const typename L::Code* codes;
   uint32_t stride;
-  const float* scales;                     // that of the query times that of attention
-  const float* sums;                       // (query, kMostKvBlocks): codes of each 32 dimensions added up
-  const float* offsets;                    // (query, 16 pages), at the page: added to all its scores
-  bool add;                                // to the scores that are there (which begin with the offset)
+  const float* scales;   // that of the query times that of attention
+  const float* sums;     // (query, kMostKvBlocks): codes of each 32 dimensions added up
+  const float* offsets;  // (query, 16 pages), at the page: added to all its scores
+  bool add;              // to the scores that are there (which begin with the offset)
 };
 
 /// What is added to the scores of tokens 16 v … 16 v + 15 for query i.
@@ -57,7 +57,8 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
     if (fetch) fetch_lines(fetch + g * 128, 128);
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const auto keys = L::load_words(block + g * 128 + (first + v) * 64);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * q.stride + g * 4); });
+      unrolled<N>([&](auto i)
+                      ELLM_INLINE_LAMBDA { sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * q.stride + g * 4); });
     });
   }
   const float* key_scales = key_scales_of(block, head_dim);
@@ -65,7 +66,8 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
     const L key_scale = L::load(key_scales + (first + v) * 16);
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
       const L product = mul(L::from_ints(sum[v][i]), key_scale);
-      fma(product, L::broadcast(q.scales[i]), score_base(q, i, first + v, scores)).store(scores + i * kAttentionSegment + (first + v) * 16);
+      fma(product, L::broadcast(q.scales[i]), score_base(q, i, first + v, scores))
+          .store(scores + i * kAttentionSegment + (first + v) * 16);
     });
   });
 }
@@ -73,17 +75,22 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
 /// The key mean's part of a page's scores where it has pairs: offsets, plus coefficients (2 pairs, queries) times turns
 /// (2 pairs, 32).
 template <class L, int N, int V>
-ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, const float* turns, uint32_t rows, uint32_t first,
-                             float* scores) {
+ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, const float* turns, uint32_t rows,
+                             uint32_t first, float* scores) {
   L sum[V][N];
-  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(offsets[(i % N) * kSegmentPages]); });
+  unrolled<V * N>([&](auto i)
+                      ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(offsets[(i % N) * kSegmentPages]); });
   for (uint32_t r = 0; r < rows; ++r) {
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const L turn = L::load(turns + r * kPageTokens + (first + v) * 16);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(coefficients[r * kMaxBlockQueries + i]), turn, sum[v][i]); });
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+        sum[v][i] = fma(L::broadcast(coefficients[r * kMaxBlockQueries + i]), turn, sum[v][i]);
+      });
     });
   }
-  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N].store(scores + (i % N) * kAttentionSegment + (first + i / N) * 16); });
+  unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA {
+    sum[i / N][i % N].store(scores + (i % N) * kAttentionSegment + (first + i / N) * 16);
+  });
 }
 
 template <class L, int N>
@@ -112,7 +119,8 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
     });
   }
   unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-    fma(total[i], L::broadcast(q.scales[i]), score_base(q, i, first, scores)).store(scores + i * kAttentionSegment + first * 16);
+    fma(total[i], L::broadcast(q.scales[i]), score_base(q, i, first, scores))
+        .store(scores + i * kAttentionSegment + first * 16);
   });
 }
 
@@ -127,14 +135,15 @@ ELLM_INLINE void score_coded_tile(uint32_t n, KvType type, const CodedQueries<L>
         score_int8<L, kCount, kVectors>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
       }
     } else {
-      for (uint32_t first = 0; first < 2; ++first) score_int4<L, kCount>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
+      for (uint32_t first = 0; first < 2; ++first)
+        score_int4<L, kCount>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
     }
   });
 }
 
 template <class L>
-ELLM_INLINE void score_turns_tile(uint32_t n, const float* offsets, const float* coefficients, const float* turns, uint32_t rows,
-                                  float* scores) {
+ELLM_INLINE void score_turns_tile(uint32_t n, const float* offsets, const float* coefficients, const float* turns,
+                                  uint32_t rows, float* scores) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::kWordVectors;
     for (uint32_t first = 0; first < 2; first += kVectors) {
@@ -154,7 +163,9 @@ struct CodedWeights {
 template <class L, int N, int V, class Load>
 ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t to, uint32_t dim, Load load) {
   typename L::Ints sum[N][V];
-  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / V][i % V] = L::load_ints(w.sums + (i / V) * w.stride + dim + (i % V) * 16); });
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
+    sum[i / V][i % V] = L::load_ints(w.sums + (i / V) * w.stride + dim + (i % V) * 16);
+  });
   for (uint32_t page = from; page < to; ++page) {
     const auto* codes = w.codes + page * kPageTokens;
     for (uint32_t g = 0; g < kPageTokens / 4; ++g) {
@@ -165,23 +176,28 @@ ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t t
       });
     }
   }
-  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA { L::store_ints(sum[i / V][i % V], w.sums + (i / V) * w.stride + dim + (i % V) * 16); });
+  unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
+    L::store_ints(sum[i / V][i % V], w.sums + (i / V) * w.stride + dim + (i % V) * 16);
+  });
 }
 
 /// Adds the int8 values of pages [from, to) of a segment to n queries; page p is blocks[p]. `fetch(p)`: what to ask
 /// for.
 template <class L, class Blocks, class Fetch>
-ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block, Fetch fetch) {
+ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block,
+                                 Fetch fetch) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::weigh_vectors(kCount);
     const auto dims = [&](uint32_t dim, auto vectors, bool first) ELLM_INLINE_LAMBDA {
-      weigh_words<L, kCount, vectors.value>(w, from, to, dim, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
-        const uint32_t at = g * w.stride * 4;
-        if (first) {
-          if (const std::byte* next = fetch(page)) fetch_lines(next + at, w.stride * 4);
-        }
-        unrolled<vectors.value>([&](auto k) ELLM_INLINE_LAMBDA { words[k] = L::load_words(block(page) + at + dim * 4 + k * 64); });
-      });
+      weigh_words<L, kCount, vectors.value>(
+          w, from, to, dim, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
+            const uint32_t at = g * w.stride * 4;
+            if (first) {
+              if (const std::byte* next = fetch(page)) fetch_lines(next + at, w.stride * 4);
+            }
+            unrolled<vectors.value>(
+                [&](auto k) ELLM_INLINE_LAMBDA { words[k] = L::load_words(block(page) + at + dim * 4 + k * 64); });
+          });
     };
     uint32_t dim = 0;
     for (; dim + 16 * kVectors <= w.stride; dim += 16 * kVectors) dims(dim, Index<kVectors>{}, dim == 0);
@@ -190,8 +206,8 @@ ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, uint32_t 
 }
 /// The same of int4: dimensions 32 b … 32 b + 31 (where a row ends within them, `sums` has room for what is behind).
 template <class L, class Blocks, class Fetch>
-ELLM_INLINE void weigh_int4_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block, Fetch fetch, uint32_t b,
-                                 uint32_t blocks) {
+ELLM_INLINE void weigh_int4_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block,
+                                 Fetch fetch, uint32_t b, uint32_t blocks) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value;
     weigh_words<L, kCount, 2>(w, from, to, 0, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {

@@ -34,7 +34,8 @@ void code_queries(const QueryBlock& b, AttentionScratch<L>& s) {
       *block_sum = static_cast<float>(part_sum) + (d % kKvBlock == 0 ? 0.0f : *block_sum);
     }
     const KeyMean* mean = b.args.key_mean;
-    for (uint32_t p = 0; mean && p < 2 * mean->pairs; ++p) s.pair_queries[p * kMaxBlockQueries + i] = b.query(i)[mean->pair_dims[p]];
+    for (uint32_t p = 0; mean && p < 2 * mean->pairs; ++p)
+      s.pair_queries[p * kMaxBlockQueries + i] = b.query(i)[mean->pair_dims[p]];
     s.query_scales[i] = scale.scale * b.args.scale;
   }
   if (!b.args.key_mean) memset(s.offsets, 0, sizeof s.offsets);
@@ -80,7 +81,8 @@ void turn_key_mean(const KeyMean& mean, uint32_t head_dim, uint32_t segment, Att
     b.store(s.turned_mean + y * kSegmentPages);
   }
   for (uint32_t d = 0; d < head_dim; ++d) {
-    mul(L::load(s.turned_mean + d * kSegmentPages), L::broadcast(mean.part[d])).store(s.shared_mean + d * kSegmentPages);
+    mul(L::load(s.turned_mean + d * kSegmentPages), L::broadcast(mean.part[d]))
+        .store(s.shared_mean + d * kSegmentPages);
   }
 }
 
@@ -106,7 +108,8 @@ template <class L>
 void offset_queries(const QueryBlock& b, uint32_t segment, AttentionScratch<L>& s) {
   turn_key_mean(*b.args.key_mean, b.args.head_dim, segment, s);
   for (uint32_t i = 0; i < b.count; i += L::kWordQueries) {
-    with_count<L::kWordQueries>(least_of(b.count - i, L::kWordQueries), [&](auto n) ELLM_INLINE_LAMBDA { offset_tile<L, n.value>(b, i, s); });
+    with_count<L::kWordQueries>(least_of(b.count - i, L::kWordQueries),
+                                [&](auto n) ELLM_INLINE_LAMBDA { offset_tile<L, n.value>(b, i, s); });
   }
 }
 
@@ -119,7 +122,8 @@ void weigh_pairs(const QueryBlock& b, uint32_t page, QueryRange range, Attention
     const L x = L::broadcast(s.turned_mean[mean.pair_dims[2 * p] * kSegmentPages + page]);
     const L y = L::broadcast(s.turned_mean[mean.pair_dims[2 * p + 1] * kSegmentPages + page]);
     for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
-      const L qx = L::load(s.pair_queries + 2 * p * kMaxBlockQueries + g), qy = L::load(s.pair_queries + (2 * p + 1) * kMaxBlockQueries + g);
+      const L qx = L::load(s.pair_queries + 2 * p * kMaxBlockQueries + g),
+              qy = L::load(s.pair_queries + (2 * p + 1) * kMaxBlockQueries + g);
       float* to = s.pair_coefficients + 2 * p * kMaxBlockQueries + g;
       mul(fma(qx, x, mul(qy, y)), scale).store(to);
       mul(sub(mul(qy, x), mul(qx, y)), scale).store(to + kMaxBlockQueries);
@@ -129,7 +133,8 @@ void weigh_pairs(const QueryBlock& b, uint32_t page, QueryRange range, Attention
 
 /// Scores of a page (of the segment) of int8 or int4.
 template <class L>
-void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* next, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
+void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* next, uint32_t page, QueryRange range,
+                 AttentionScratch<L>& s) {
   const uint32_t head_dim = b.args.head_dim;
   const uint32_t pairs = b.args.key_mean ? b.args.key_mean->pairs : 0;
   if (pairs > 0) weigh_pairs<L>(b, page, range, s);
@@ -141,7 +146,8 @@ void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* n
     const uint32_t n = least_of(range.to - i, L::kWordQueries);
     float* scores = s.scores + i * kAttentionSegment + page * kPageTokens;
     const float* offsets = s.offsets + i * kSegmentPages + page;
-    const CodedQueries<L> q{s.query_codes + i * b.stride, b.stride, s.query_scales + i, s.query_sums + i * kMostKvBlocks, offsets, pairs > 0};
+    const CodedQueries<L> q{s.query_codes + i * b.stride,     b.stride, s.query_scales + i,
+                            s.query_sums + i * kMostKvBlocks, offsets,  pairs > 0};
     if (pairs > 0) score_turns_tile<L>(n, offsets, s.pair_coefficients + i, b.args.key_mean->turns, 2 * pairs, scores);
     score_coded_tile<L>(n, b.args.k_type, q, block, i == range.from ? next : nullptr, head_dim, scores);
   }

@@ -62,13 +62,15 @@ void soften_query(const QueryBlock& b, uint32_t segment, uint32_t i, SoftmaxStat
   const std::byte* const* blocks = b.segment_blocks(b.args.v_blocks, i, segment);
   L top = L::broadcast(0.0f);
   soften(b, i, state, s, [&](uint32_t t, L p) ELLM_INLINE_LAMBDA {
-    const L weight = scaled_weight(p, L::load(value_scales_of(blocks[t / kPageTokens], b.args.head_dim) + t % kPageTokens));
+    const L weight =
+        scaled_weight(p, L::load(value_scales_of(blocks[t / kPageTokens], b.args.head_dim) + t % kPageTokens));
     top = max(weight, top);
     return weight;
   });
   const float* weights = s.scores + i * kAttentionSegment;
-  s.weight_scales[i] = code_weights(s.begin[i] / 16 * 16, s.end[i], top, [&](uint32_t t) ELLM_INLINE_LAMBDA { return L::load(weights + t); },
-                                    s.weight_codes + i * kAttentionSegment);
+  s.weight_scales[i] = code_weights(
+      s.begin[i] / 16 * 16, s.end[i], top, [&](uint32_t t) ELLM_INLINE_LAMBDA { return L::load(weights + t); },
+      s.weight_codes + i * kAttentionSegment);
 }
 
 /// The codes of query i for 32 dimensions of V of int4, and the sum of the probabilities times the tokens' minima.
@@ -79,7 +81,8 @@ void code_int4_block(const QueryBlock& b, uint32_t segment, uint32_t i, uint32_t
   const auto ranges = [&](uint32_t t) ELLM_INLINE_LAMBDA {
     return value_ranges_of(blocks[t / kPageTokens], b.args.head_dim, kv_block) + t % kPageTokens;
   };
-  const auto weight = [&](uint32_t t) ELLM_INLINE_LAMBDA { return scaled_weight(L::load(p + t), L::load_halves(ranges(t))); };
+  const auto weight = [&](uint32_t t)
+                          ELLM_INLINE_LAMBDA { return scaled_weight(L::load(p + t), L::load_halves(ranges(t))); };
   const L zero = L::broadcast(0.0f);
   L top = zero, least = zero;
   for (uint32_t t = s.begin[i] / 16 * 16; t < s.end[i]; t += 16) {
@@ -87,7 +90,8 @@ void code_int4_block(const QueryBlock& b, uint32_t segment, uint32_t i, uint32_t
     const L x = L::load(p + t);
     least = select_less(zero, x, fma(x, L::load_halves(ranges(t) + kPageTokens), least), least);
   }
-  s.weight_scales[i] = code_weights(s.begin[i] / 16 * 16, s.end[i], top, weight, s.weight_codes + i * kAttentionSegment);
+  s.weight_scales[i] =
+      code_weights(s.begin[i] / 16 * 16, s.end[i], top, weight, s.weight_codes + i * kAttentionSegment);
   s.weight_least[i] = L::template fold<typename L::Sum>(least).first();
 }
 

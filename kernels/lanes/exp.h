@@ -13,8 +13,8 @@
 namespace ellm::kernels {
 namespace {
 
-constexpr float kExpLowest = -0x1.5d589ep+6f;    // -87.33654
-constexpr float kExpHighest = 0x1.61814cp+6f;    // 88.37627
+constexpr float kExpLowest = -0x1.5d589ep+6f;  // -87.33654
+constexpr float kExpHighest = 0x1.61814cp+6f;  // 88.37627
 constexpr float kExpRound = 0x1.8p+23f + 127;
 
 /// exp(x) without the limits: right for kExpLowest <= x <= kExpHighest.

@@ -13,13 +13,13 @@ using Bytes = const std::byte*;
 /// What a kernel of one weight type needs of a tile of T tokens; the pointers advance by one block at a time.
 template <WeightType type, uint32_t T>
 struct Tile {
-  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;   // per block and token
+  static constexpr uint32_t kOffsets = type == WeightType::q6_k ? 2 : 1;  // per block and token
   const int8_t* q;
   const float* scale;
   const float* scaled_sum;
   const float* scaled_halves;
   const int16_t* half_sums;
-  const int32_t* offset;   // where an integer sum begins; of no use to types without an offset
+  const int32_t* offset;  // where an integer sum begins; of no use to types without an offset
 
   Tile(const Activations& x, uint32_t first) {
     const size_t blocks = size_t{first} * x.blocks();
@@ -29,7 +29,10 @@ struct Tile {
     scaled_halves = x.scaled_halves + 2 * blocks;
     half_sums = x.half_sums + 2 * blocks;
     constexpr int kOffset = quant_layout(type).offset;
-    offset = (kOffset == 8 ? x.minus_sum8 : kOffset == 16 ? x.minus_sum16 : kOffset == 32 ? x.minus_halves32 : x.minus_sum128) +
+    offset = (kOffset == 8    ? x.minus_sum8
+              : kOffset == 16 ? x.minus_sum16
+              : kOffset == 32 ? x.minus_halves32
+                              : x.minus_sum128) +
              kOffsets * blocks;
   }
   ELLM_INLINE void next() {

@@ -48,7 +48,8 @@ struct Int4Range {
 };
 template <class L>
 ELLM_INLINE Int4Range int4_range(const float* x, uint32_t n) {
-  const float most = largest_of<L>(x, n, false), least = 0.0f - largest_of<L>(x, n, true);   // + 0.0f: no zero is negative
+  const float most = largest_of<L>(x, n, false),
+              least = 0.0f - largest_of<L>(x, n, true);  // + 0.0f: no zero is negative
   uint16_t halves[16];
   float rounded[16];
   L::broadcast((most - least) / 15.0f + 0.0f).store_halves(halves);

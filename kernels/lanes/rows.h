@@ -23,7 +23,8 @@ ELLM_INLINE void rms_norm_row(const float* x, const float* weight, uint32_t n, f
   for (uint32_t i = 0; i < whole; i += 16) mul(mul(L::load(x + i), inverse), L::load(weight + i)).store(out + i);
   if (whole < n) {
     const uint32_t rest = n - whole;
-    mul(mul(L::load_first(x + whole, rest), inverse), L::load_first(weight + whole, rest)).store_first(out + whole, rest);
+    mul(mul(L::load_first(x + whole, rest), inverse), L::load_first(weight + whole, rest))
+        .store_first(out + whole, rest);
   }
 }
 
@@ -46,7 +47,7 @@ ELLM_INLINE void rope_head(float* head, const float* cos, const float* sin, uint
       a.store_first(head + i, n);
       b.store_first(head + half + i, n);
     } else {
-      const uint32_t n_high = 2 * n > 16 ? 2 * n - 16 : 0;   // the second vector of the n pairs
+      const uint32_t n_high = 2 * n > 16 ? 2 * n - 16 : 0;  // the second vector of the n pairs
       float* high = head + 2 * i + (n_high ? 16 : 0);
       L low_values = L::load_first(head + 2 * i, 2 * n), high_values = L::load_first(high, n_high);
       L a, b;
@@ -131,12 +132,12 @@ ELLM_INLINE double natural_log(float x) {
   const double wide = static_cast<double>(x);
   uint64_t bits;
   __builtin_memcpy(&bits, &wide, sizeof bits);
-  const uint64_t offset = bits - 0x3fe6a09e00000000;             // from sqrt(1/2) on
+  const uint64_t offset = bits - 0x3fe6a09e00000000;  // from sqrt(1/2) on
   const double exponent = static_cast<double>(static_cast<int64_t>(offset) >> 52);
   bits = (offset & 0xfffffffffffff) + 0x3fe6a09e00000000;
   double m;
   __builtin_memcpy(&m, &bits, sizeof m);
-  const double s = (m - 1) / (m + 1), s2 = s * s;                 // |s| <= 0.172: s^21 / 21 is below 1e-17
+  const double s = (m - 1) / (m + 1), s2 = s * s;  // |s| <= 0.172: s^21 / 21 is below 1e-17
   double sum = 1.0 / 19;
   for (int k = 17; k > 0; k -= 2) sum = sum * s2 + 1.0 / k;
   return 2 * s * sum + exponent * 0.693147180559945309417232121458;

@@ -13,7 +13,8 @@ namespace {
 
 /// A row of f16 or f32: value d at block + d * step.
 template <class L>
-ELLM_INLINE void store_floats(KvType type, const float* x, uint32_t n, uint32_t padded, std::byte* block, uint32_t step) {
+ELLM_INLINE void store_floats(KvType type, const float* x, uint32_t n, uint32_t padded, std::byte* block,
+                              uint32_t step) {
   for (uint32_t d = 0; d < padded; d += 16) {
     const L values = values_from<L>(x, d, n);
     const uint32_t count = padded - d < 16 ? padded - d : 16;
@@ -61,8 +62,10 @@ ELLM_INLINE void int4_codes(const float* x, uint32_t n, uint8_t* codes, std::byt
 
 template <class L>
 ELLM_INLINE void store_k_slot(KvType type, uint32_t head_dim, const float* k, std::byte* block, uint32_t slot) {
-  if (type == KvType::f16) return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 2, kPageTokens * 2);
-  if (type == KvType::f32) return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 4, kPageTokens * 4);
+  if (type == KvType::f16)
+    return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 2, kPageTokens * 2);
+  if (type == KvType::f32)
+    return store_floats<L>(type, k, head_dim, (head_dim + 3) / 4 * 4, block + slot * 4, kPageTokens * 4);
   float rotated[kMaxHeadDim];
   memcpy(rotated, k, head_dim * sizeof(float));
   rotate(rotated, head_dim);

@@ -42,7 +42,7 @@ struct ScalarLanes {
 
   static ELLM_INLINE float from_half(uint16_t h) {
     const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, magnitude = h & 0x7fff;
-    if (magnitude < 0x400) {                         // zero and subnormal halves
+    if (magnitude < 0x400) {  // zero and subnormal halves
       const float f = static_cast<float>(magnitude) * 0x1p-24f;
       return sign ? -f : f;
     }
@@ -64,7 +64,7 @@ struct ScalarLanes {
       h = 0x7e00 | (bits >> 13 & 0x3ff);
     } else if (bits >= 0x477ff000) {
       h = 0x7c00;
-    } else if (bits < 0x38800000) {                  // subnormal: 0.5's last place is a half's 2^-24
+    } else if (bits < 0x38800000) {  // subnormal: 0.5's last place is a half's 2^-24
       float magnitude;
       memcpy(&magnitude, &bits, sizeof bits);
       magnitude += 0.5f;
@@ -145,7 +145,7 @@ struct ScalarLanes {
   /// The same as codes, in whatever order a level has each four of them.
   ELLM_INLINE void store_codes(Code* p) const { store_integers(p); }
 
-  struct Max {                                       // the second where either is NaN, as the instruction has it
+  struct Max {  // the second where either is NaN, as the instruction has it
     static ELLM_INLINE float apply(float a, float b) { return a > b ? a : b; }
   };
   struct Sum {

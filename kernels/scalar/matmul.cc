@@ -12,7 +12,7 @@ namespace {
 
 /// A block of a panel: 16 rows, 32 columns. Scales and minima of columns 0…15 and 16…31.
 struct Block {
-  int16_t w[kBlock][kPanelRows];   // offset and the integer scales of halves included
+  int16_t w[kBlock][kPanelRows];  // offset and the integer scales of halves included
   float d[2][kPanelRows];
   float m[2][kPanelRows];
 };
@@ -149,14 +149,14 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     float a = 0;
     for (uint32_t c = 0; c < n; ++c) {
       const float v = fabsf(x[b * kBlock + c]);
-      a = v > a ? v : a;   // NaN counts as nothing
+      a = v > a ? v : a;  // NaN counts as nothing
     }
     const bool zero = a < 1e-30f;
     const float factor = zero ? 0 : 127 / a;
     int32_t sum[2] = {0, 0};
     for (uint32_t c = 0; c < kBlock; ++c) {
       float v = c < n && !zero ? x[b * kBlock + c] * factor : 0;
-      v = v > -127 ? v : -127;   // NaN becomes -127
+      v = v > -127 ? v : -127;  // NaN becomes -127
       v = v < 127 ? v : 127;
       q[c] = static_cast<int8_t>(lrintf(v));
       sum[c / 16] += q[c];

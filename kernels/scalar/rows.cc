@@ -1,8 +1,8 @@
 // Row functions of the scalar level (kernels/lanes/rows.h).
-#include "kernels/scalar/level.h"
-
 #include "kernels/lanes/rows.h"
+
 #include "kernels/scalar/lanes.h"
+#include "kernels/scalar/level.h"
 
 namespace ellm::kernels::scalar {
 

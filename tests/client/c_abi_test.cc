@@ -64,12 +64,12 @@ TEST_F(CAbi, EveryOptionReachesTheDaemon) {
   EXPECT_EQ(ellm_request_set_text(request_, ELLM_TOOLS, "[1]", ELLM_ZERO_TERMINATED), ELLM_OK);
   EXPECT_EQ(ellm_request_set_text(request_, ELLM_VARIABLES, "{}", ELLM_ZERO_TERMINATED), ELLM_OK);
   EXPECT_EQ(ellm_request_set_tokens(request_, tokens, 2), ELLM_OK);
-  const std::pair<int, double> kNumbers[] = {{ELLM_TEMPERATURE, 0.5}, {ELLM_TOP_P, 0.25}, {ELLM_MIN_P, 0.125},
-                                             {ELLM_REPETITION_PENALTY, 2}, {ELLM_PRESENCE_PENALTY, 3},
-                                             {ELLM_FREQUENCY_PENALTY, 4}};
+  const std::pair<int, double> kNumbers[] = {{ELLM_TEMPERATURE, 0.5},    {ELLM_TOP_P, 0.25},
+                                             {ELLM_MIN_P, 0.125},        {ELLM_REPETITION_PENALTY, 2},
+                                             {ELLM_PRESENCE_PENALTY, 3}, {ELLM_FREQUENCY_PENALTY, 4}};
   for (auto [option, value] : kNumbers) EXPECT_EQ(ellm_request_set_number(request_, option, value), ELLM_OK);
-  const std::pair<int, uint64_t> kIntegers[] = {{ELLM_SEED, ~uint64_t{0}}, {ELLM_MAX_TOKENS, 7}, {ELLM_TOP_K, 8},
-                                                {ELLM_LOGPROBS, 9}, {ELLM_IGNORE_EOS, 1}};
+  const std::pair<int, uint64_t> kIntegers[] = {
+      {ELLM_SEED, ~uint64_t{0}}, {ELLM_MAX_TOKENS, 7}, {ELLM_TOP_K, 8}, {ELLM_LOGPROBS, 9}, {ELLM_IGNORE_EOS, 1}};
   for (auto [option, value] : kIntegers) EXPECT_EQ(ellm_request_set_integer(request_, option, value), ELLM_OK);
   EXPECT_EQ(ellm_request_add_stop(request_, "a\0b", 3), ELLM_OK);
   EXPECT_EQ(ellm_request_add_logit_bias(request_, 6, -1.5f), ELLM_OK);
@@ -159,7 +159,7 @@ TEST_F(CAbi, ACallThatAStoppingDaemonRefusesGoesToItsSuccessor) {
     auto request = peer.expect<Generate>();
     if (!stopping) return peer.send(token(request.id, "there", 1)), peer.send(done(request.id));
     peer.send(Error{request.id, ErrorCode::shutting_down, "ellmd is shutting down", 0});
-    peer.receive();                       // it drains: the connection stays
+    peer.receive();  // it drains: the connection stays
   });
   connect();
   ASSERT_EQ(ellm_generate(client_, request_, nullptr, nullptr, &reply_), ELLM_OK) << ellm_error_message();
@@ -223,7 +223,7 @@ TEST_F(CAbi, ACallbackSeesThePiecesAndMayCancel) {
     Token piece = token(request.id, "one", 11);
     piece.logprobs = {{11, -0.5f, {{11, -0.5f}, {3, -2.f}}}};
     peer.send(piece);
-    EXPECT_EQ(peer.expect<Status>().id, 2u);              // from within the callback
+    EXPECT_EQ(peer.expect<Status>().id, 2u);  // from within the callback
     StatusReply status;
     status.id = 2;
     peer.send(status);
@@ -279,7 +279,7 @@ TEST_F(CAbi, AStreamIsPulledWithATimeAndCancelledFromAnotherThread) {
   connect();
   ASSERT_EQ(ellm_chat_start(client_, request_, &stream_), ELLM_OK) << ellm_error_message();
   ellm_event event{};
-  EXPECT_EQ(ellm_stream_next(stream_, &event, 0), ELLM_E_ARGUMENT);        // no struct_size
+  EXPECT_EQ(ellm_stream_next(stream_, &event, 0), ELLM_E_ARGUMENT);  // no struct_size
   event.struct_size = sizeof event;
   EXPECT_EQ(ellm_stream_next(stream_, &event, 1), ELLM_TIMEOUT);
   EXPECT_EQ(ellm_stream_answer(stream_, &reply_), ELLM_E_ARGUMENT);

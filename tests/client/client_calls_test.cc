@@ -1,5 +1,6 @@
 // What each call of the client library sends and makes of the replies, one after the other and at once.
 #include <gtest/gtest.h>
+
 #include <cmath>
 #include <csignal>
 #include <functional>
@@ -159,14 +160,15 @@ TEST_F(ClientTest, AnOlderDaemonIsNotAskedForWhatItWouldNotHeed) {
   Score score;
   score.deadline_ms = 1;
   const std::vector<std::function<void()>> calls = {
-      [&] { client.generate(several); }, [&] { client.generate(soon); }, [&] { client.score(score); },
-      [&] { client.start(several); },    [&] { client.remove_model("m"); }, [&] { client.add_model("m", {"/dev/null"}); }};
+      [&] { client.generate(several); }, [&] { client.generate(soon); },
+      [&] { client.score(score); },      [&] { client.start(several); },
+      [&] { client.remove_model("m"); }, [&] { client.add_model("m", {"/dev/null"}); }};
   for (const auto& call : calls) {
     const ClientError error = client_error(call);
     EXPECT_EQ(error.code(), ErrorCode::unknown_message);
     EXPECT_TRUE(contains(error.what(), "fake 1 is too old to")) << error.what();
   }
-  Generate batch;                         // it would go first there: no harm
+  Generate batch;  // it would go first there: no harm
   batch.priority = Priority::batch;
   EXPECT_EQ(client.generate(batch).tokens.size(), 5u);
 }
@@ -328,7 +330,7 @@ TEST_F(ClientTest, CancelByHandleEndsTheRequestAlone) {
   EXPECT_EQ(completion.finish_reason, FinishReason::cancelled);
   EXPECT_EQ(completion.text, "x");
   EXPECT_EQ(second.get().finish_reason, FinishReason::stop);
-  first.cancel();               // after the end: nothing happens
+  first.cancel();  // after the end: nothing happens
   EXPECT_EQ(server_->trouble(), "");
 }
 
@@ -339,7 +341,7 @@ TEST_F(ClientTest, AnInterruptedCallIsCancelledOnce) {
     auto cancel = peer.expect<Cancel>();
     cancels++;
     EXPECT_EQ(cancel.target, request.id);
-    std::this_thread::sleep_for(250ms);          // it is asked again meanwhile
+    std::this_thread::sleep_for(250ms);  // it is asked again meanwhile
     peer.send(done(request.id, FinishReason::cancelled));
     while (peer.receive()) cancels++;
   });
@@ -382,7 +384,7 @@ TEST_F(ClientTest, WhatACallbackThrowsCancelsAndComesOut) {
   EXPECT_THROW(client.generate(Generate(), [&](const Token&) { calls++, throw std::out_of_range("enough"); }),
                std::out_of_range);
   EXPECT_EQ(calls, 1);
-  client.status();              // the connection lives on
+  client.status();  // the connection lives on
 }
 
 TEST_F(ClientTest, ABlockingCallInACallbackIsRefused) {

@@ -1,6 +1,7 @@
 // How the client library finds the daemon, greets it, waits for it, and what it sends again after a restart.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+
 #include <atomic>
 #include <fstream>
 #include <future>
@@ -50,14 +51,16 @@ TEST_F(ClientTest, ABusyDaemonSaysSoAtHello) {
 }
 
 TEST_F(ClientTest, ConnectionErrorsSayWhatToDo) {
-  auto error_at = [](const std::string& path) { return connection_error([&] { Client client({.socket_path = path, .wait = 0ms}); }); };
+  auto error_at = [](const std::string& path) {
+    return connection_error([&] { Client client({.socket_path = path, .wait = 0ms}); });
+  };
   EXPECT_EQ(
       error_at(path_).what(),
       "no ellmd at " + path_ +
           ": start it with `ellmd` or `systemctl start ellmd`, or name another socket with --socket or $ELLM_SOCKET");
   EXPECT_EQ(error_at(path_).kind(), Kind::absent);
 
-  int fd = socket(AF_UNIX, SOCK_STREAM, 0);                  // bound once, listens no more
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);  // bound once, listens no more
   sockaddr_un address{AF_UNIX, {}};
   strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
@@ -92,7 +95,7 @@ TEST_F(ClientTest, TheSocketIsSoughtInTheDocumentedOrder) {
 
 TEST_F(ClientTest, ADaemonThatComesLaterIsWaitedFor) {
   std::string elsewhere = directory_ + "/later";
-  path_ = elsewhere + "/ellmd.sock";                      // not even the directory is there
+  path_ = elsewhere + "/ellmd.sock";  // not even the directory is there
   std::thread later([&] {
     std::this_thread::sleep_for(60ms);
     mkdir(elsewhere.c_str(), 0700);
@@ -117,7 +120,7 @@ TEST_F(ClientTest, AnInterruptionEndsTheWait) {
 }
 
 TEST_F(ClientTest, ASocketThatIsActivatedLaterIsWaitedFor) {
-  int listener = socket(AF_UNIX, SOCK_STREAM, 0);         // what systemd does before the daemon starts
+  int listener = socket(AF_UNIX, SOCK_STREAM, 0);  // what systemd does before the daemon starts
   sockaddr_un address{AF_UNIX, {}};
   strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
@@ -130,7 +133,7 @@ TEST_F(ClientTest, ASocketThatIsActivatedLaterIsWaitedFor) {
     close(fd);
   });
   {
-    Client client(options(0ms));                          // a socket that listens is a daemon that is there
+    Client client(options(0ms));  // a socket that listens is a daemon that is there
     client.status();
   }
   daemon.join();
@@ -141,7 +144,7 @@ TEST_F(ClientTest, ARestartBetweenCallsIsNotNoticed) {
   serve(answer_everything);
   Client client(options(20s));
   for (int restart = 0; restart < 3; restart++) {
-    server_.reset();                                      // between connecting and the first request, too
+    server_.reset();  // between connecting and the first request, too
     std::thread later([&] { std::this_thread::sleep_for(40ms), serve(answer_everything); });
     Generate request;
     request.prompt = "x";
@@ -153,7 +156,7 @@ TEST_F(ClientTest, ARestartBetweenCallsIsNotNoticed) {
 TEST_F(ClientTest, ARequestThatWasNotSentWholeIsSentAgain) {
   std::atomic<int> connections = 0;
   serve([&](Peer& peer) {
-    if (connections++ == 0) return;                       // dies while the request is sent
+    if (connections++ == 0) return;  // dies while the request is sent
     auto request = peer.expect<Generate>();
     peer.send(token(request.id, std::to_string(request.prompt.size()), 1)), peer.send(done(request.id));
   });
@@ -175,7 +178,8 @@ TEST_F(ClientTest, ARequestThatMayHaveRunIsNotSentAgain) {
     Generate request;
     request.prompt = prompt;
     std::string seen;
-    ConnectionError error = connection_error([&] { client.generate(request, [&](const Token& t) { seen += t.text; }); });
+    ConnectionError error =
+        connection_error([&] { client.generate(request, [&](const Token& t) { seen += t.text; }); });
     EXPECT_EQ(error.kind(), Kind::lost);
     EXPECT_TRUE(error.request_sent());
     EXPECT_TRUE(contains(error.what(), "after the request was sent: it may have run")) << error.what();
@@ -192,7 +196,7 @@ TEST_F(ClientTest, WhatAStoppingDaemonRefusesGoesToTheNextOne) {
     auto running = peer.expect<Generate>();
     auto refused = peer.expect<Status>();
     peer.send(Error{refused.id, ErrorCode::shutting_down, "ellmd is shutting down", 0});
-    ended.get_future().wait();                            // it lets what runs end
+    ended.get_future().wait();  // it lets what runs end
     peer.send(token(running.id, "whole", 1)), peer.send(done(running.id));
   });
   Client client(options(20s));

@@ -1,13 +1,12 @@
 // What the client library's tests share: a server that the test scripts, and what calls throw.
 #pragma once
-#include "client/client.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "client/client.h"
 #include "tests/client/fake_server.h"
 
 namespace ellm::client {

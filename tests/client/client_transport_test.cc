@@ -1,5 +1,6 @@
 // The client library on a connection that breaks, stalls, or brings what nobody expects.
 #include <gtest/gtest.h>
+
 #include <future>
 
 #include "tests/client/client_fixture.h"
@@ -26,7 +27,9 @@ TEST_F(ClientTest, AServerThatDiesFailsEveryRequest) {
 }
 
 TEST_F(ClientTest, ClosingTheClientEndsWhatRunsInTheBackground) {
-  serve([](Peer& peer) { while (peer.receive()) continue; });
+  serve([](Peer& peer) {
+    while (peer.receive()) continue;
+  });
   std::optional<Running> running;
   std::promise<bool> failed;
   {
@@ -50,7 +53,7 @@ TEST_F(ClientTest, FramesArriveInAnyPieces) {
     request = peer.expect<Generate>();
     peer.send_raw(encode_frame(token(request.id, std::string(3 << 20, 'x'), 1)) + encode_frame(done(request.id)));
     request = peer.expect<Generate>();
-    peer.send_raw(encode_frame(done(request.id)).substr(0, 9));       // and dies
+    peer.send_raw(encode_frame(done(request.id)).substr(0, 9));  // and dies
   });
   Client client(path_);
   EXPECT_EQ(client.generate(Generate()).text, "onetwo");
@@ -74,7 +77,7 @@ TEST_F(ClientTest, ALargeRequestIsSentWhileTheServerAnswers) {
 }
 
 TEST_F(ClientTest, ARefusalOfAFrameIsReadThoughSendingFailed) {
-  serve([](Peer& peer) {         // reads nothing of the request, says why, and closes
+  serve([](Peer& peer) {  // reads nothing of the request, says why, and closes
     peer.send(Error{0, ErrorCode::too_large, "a frame may have 1 MiB", 0});
   });
   Client client(path_);
@@ -103,15 +106,20 @@ TEST_F(ClientTest, MessagesOfTheFutureAndOfEndedRequestsAreIgnored) {
 }
 
 TEST_F(ClientTest, FieldsOfTheFutureAreIgnoredAndMissingOnesHaveDefaults) {
-  auto frame = [](std::string body) { return std::string(1, static_cast<char>(body.size())) + std::string(3, '\0') + body; };
+  auto frame = [](std::string body) {
+    return std::string(1, static_cast<char>(body.size())) + std::string(3, '\0') + body;
+  };
   serve_raw([&](Peer& peer) {
     peer.expect<Hello>();
-    peer.send_raw(frame("\x95\x01\x01\xa7later 2\x91\xa1" "f\x81\xa1k\xc0"));             // hello, and a map
+    peer.send_raw(
+        frame("\x95\x01\x01\xa7later 2\x91\xa1"
+              "f\x81\xa1k\xc0"));  // hello, and a map
     EXPECT_EQ(peer.expect<Generate>().id, 1u);
-    peer.send_raw(frame(std::string("\x97\x20\x01\xa1x\x91\x05\x90\x00\xa4more", 14)));                        // token, and a text
-    peer.send_raw(frame(std::string("\x9a\x21\x01\x02\xa1m\x07\x97\x01\x02\x03\x04\x05\x90\x06\x90\x00\x00\xc3", 19)));   // done, its usage longer
+    peer.send_raw(frame(std::string("\x97\x20\x01\xa1x\x91\x05\x90\x00\xa4more", 14)));  // token, and a text
+    peer.send_raw(frame(std::string("\x9a\x21\x01\x02\xa1m\x07\x97\x01\x02\x03\x04\x05\x90\x06\x90\x00\x00\xc3",
+                                    19)));  // done, its usage longer
     EXPECT_EQ(peer.expect<Generate>().id, 2u);
-    peer.send_raw(frame("\x92\x21\x02"));                                                  // an older one's done
+    peer.send_raw(frame("\x92\x21\x02"));  // an older one's done
   });
   Client client(path_);
   EXPECT_EQ(client.server().software, "later 2");

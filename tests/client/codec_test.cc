@@ -64,7 +64,7 @@ TEST(Golden, EveryMessageHasTheCommittedBytes) {
     int edition = 1;
     for (; auto bytes = read_hex(golden_path(name, edition)); edition++) {
       latest = *bytes;
-      auto decoded = decode(std::string_view(latest).substr(4));   // older editions too: no client is left behind
+      auto decoded = decode(std::string_view(latest).substr(4));  // older editions too: no client is left behind
       ASSERT_TRUE(std::holds_alternative<Message>(decoded)) << name << ": " << failure(decoded).message;
       EXPECT_EQ(std::get<Message>(decoded).index(), sample.index()) << name;
     }
@@ -138,7 +138,7 @@ TEST(Codec, MutatedBodiesNeitherCrashNorAllocateMuch) {
     size_t before = allocated_bytes();
     auto decoded = decode(body);
     ASSERT_LE(allocated_bytes() - before, (size_t{66} << 10) + 20 * body.size());
-    if (auto* message = std::get_if<Message>(&decoded)) body_of(*message);   // whatever was accepted can be sent
+    if (auto* message = std::get_if<Message>(&decoded)) body_of(*message);  // whatever was accepted can be sent
   }
 }
 
@@ -173,7 +173,7 @@ TEST(Codec, AListOfEmptyRecordsIsBounded) {
 }
 
 TEST(Codec, DeepNestingIsSkippedWithoutRecursion) {
-  std::string body = "\x93\x08\x01\x02";   // cancel 1 2, and a field of the future:
+  std::string body = "\x93\x08\x01\x02";  // cancel 1 2, and a field of the future:
   body[0] = '\x94';
   body += std::string(1 << 20, '\x91') + '\xc0';
   auto decoded = decode(body);
@@ -204,7 +204,9 @@ TEST(Codec, BothKindsOfStringsAreRead) {
   decoded = decode(pack(TextReply::kTag, 1u, bytes));
   EXPECT_EQ(std::get<TextReply>(std::get<Message>(decoded)).text, bytes);
   EXPECT_EQ(body_of(TextReply{1, bytes}), "\x93\x24\x01\xc4\x02\xff\xfe");
-  EXPECT_EQ(body_of(TextReply{1, "ab"}), "\x93\x24\x01\xa2" "ab");
+  EXPECT_EQ(body_of(TextReply{1, "ab"}),
+            "\x93\x24\x01\xa2"
+            "ab");
 }
 
 TEST(Codec, NumbersOfEveryWidthAreRead) {

@@ -148,7 +148,8 @@ class Session {
   void finish(uint32_t id, FinishReason reason, uint32_t tokens, uint32_t sample = 0, uint32_t remaining = 0) {
     Done done;
     done.sample = sample, done.remaining = remaining;
-    done.id = id, done.finish_reason = reason, done.model = "tiny", done.seed = 5, done.usage = {3, 1, tokens, 0, 0, {1, 1, 0, 0, 0, 0, 0, 0}};
+    done.id = id, done.finish_reason = reason, done.model = "tiny", done.seed = 5,
+    done.usage = {3, 1, tokens, 0, 0, {1, 1, 0, 0, 0, 0, 0, 0}};
     done.timings.ttft_ms = 12.5, done.timings.decode_tokens_per_second = 40;
     peer_.send(done);
   }
@@ -183,7 +184,7 @@ class Session {
       finish(m.id, FinishReason::deadline, 1);
       return true;
     }
-    for (uint32_t sample = m.n; sample-- > 1;) {          // the last one first
+    for (uint32_t sample = m.n; sample-- > 1;) {  // the last one first
       peer_.send(Token{m.id, "sample " + std::to_string(sample), {sample}, {}, sample});
       finish(m.id, FinishReason::length, 1, sample, sample);
     }

@@ -49,7 +49,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
   uint64_t integer(int bits) {
-    uint64_t value = generator_() >> (generator_() % 64);   // all magnitudes
+    uint64_t value = generator_() >> (generator_() % 64);  // all magnitudes
     return value & (~uint64_t{0} >> (64 - bits));
   }
   double floating() {
@@ -81,22 +81,18 @@ void fill(std::vector<T>& list, Source& source) {
   for (T& element : list) fill(element, source);
 }
 template <class A, class B, class Source>
-void fill(std::pair<A, B>& pair, Source& source) { fill(pair.first, source), fill(pair.second, source); }
+void fill(std::pair<A, B>& pair, Source& source) {
+  fill(pair.first, source), fill(pair.second, source);
+}
 
 template <class T, class Source>
 void fill(T& value, Source& source) {
-  if constexpr (std::is_same_v<T, std::string>)
-    value = source.text();
-  else if constexpr (std::is_same_v<T, bool>)
-    value = source.boolean();
-  else if constexpr (std::is_floating_point_v<T>)
-    value = static_cast<T>(source.floating());
-  else if constexpr (std::is_enum_v<T>)
-    value = static_cast<T>(kFirst<T> + source.integer(32) % kEnumerators<T>);
-  else if constexpr (std::is_integral_v<T>)
-    value = static_cast<T>(source.integer(8 * sizeof(T)));
-  else
-    std::apply([&](auto&... field) { (fill(field, source), ...); }, value.fields());
+  if constexpr (std::is_same_v<T, std::string>) value = source.text();
+  else if constexpr (std::is_same_v<T, bool>) value = source.boolean();
+  else if constexpr (std::is_floating_point_v<T>) value = static_cast<T>(source.floating());
+  else if constexpr (std::is_enum_v<T>) value = static_cast<T>(kFirst<T> + source.integer(32) % kEnumerators<T>);
+  else if constexpr (std::is_integral_v<T>) value = static_cast<T>(source.integer(8 * sizeof(T)));
+  else std::apply([&](auto&... field) { (fill(field, source), ...); }, value.fields());
 }
 
 template <class T>
@@ -127,8 +123,7 @@ bool same(const T& a, const T& b) {
       auto x = a.fields(), y = b.fields();
       return (same(std::get<I>(x), std::get<I>(y)) && ...);
     }(std::make_index_sequence<std::tuple_size_v<decltype(a.fields())>>{});
-  else
-    return a == b;
+  else return a == b;
 }
 
 template <class Source, class... M>
@@ -141,7 +136,9 @@ std::vector<Message> all_from(const Source& source, std::type_identity<std::vari
 /// One of every kind, in the order of Message, each from the source's beginning (so that none depends on another's
 /// fields).
 template <class Source>
-std::vector<Message> all(const Source& source) { return all_from(source, std::type_identity<Message>{}); }
+std::vector<Message> all(const Source& source) {
+  return all_from(source, std::type_identity<Message>{});
+}
 
 inline const char* name_of(const Message& message) {
   return std::visit([](const auto& m) { return std::remove_cvref_t<decltype(m)>::kName; }, message);

@@ -116,7 +116,8 @@ TEST(ChatPrompt, ATextThatBeginsLikeAMark) {
   const tests::TempDir folder;
   const auto model = chat_model(folder, kChatMl);
   const std::string text = "ELLMOWNIDS" + std::string(1 << 20, 'Z');
-  const auto ids = chat_prompt("m", *model, chat_of({{"user", text, {}, ""}, {"assistant", "Hm", bytes("Hm"), ""}})).tokens;
+  const auto ids =
+      chat_prompt("m", *model, chat_of({{"user", text, {}, ""}, {"assistant", "Hm", bytes("Hm"), ""}})).tokens;
   EXPECT_NE(model->tokenizer()->decode(ids, true).find(text), std::string::npos);
 }
 
@@ -141,10 +142,14 @@ TEST(ChatPrompt, OwnIdsStandInForTheirText) {
   const auto at = [&](const std::vector<uint32_t>& ids) {
     return std::search(ids.begin(), ids.end(), own.begin(), own.end()) - ids.begin();
   };
-  const auto plain = chat_prompt(
-      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}})).tokens;
-  const auto spliced = chat_prompt(
-      "m", *model, chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}})).tokens;
+  const auto plain =
+      chat_prompt("m", *model,
+                  chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", {}, ""}, {"user", "Hm", {}, ""}}))
+          .tokens;
+  const auto spliced =
+      chat_prompt("m", *model,
+                  chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", own, ""}, {"user", "Hm", {}, ""}}))
+          .tokens;
   EXPECT_EQ(at(plain), static_cast<ptrdiff_t>(plain.size()));
   ASSERT_LT(at(spliced), static_cast<ptrdiff_t>(spliced.size()));
   EXPECT_EQ(spliced.size(), plain.size() + 3);  // five bytes for He and llo
@@ -155,7 +160,8 @@ TEST(ChatPrompt, OwnIdsStandInForTheirText) {
   for (const auto& wrong : {bytes("Hellp"), std::vector<uint32_t>{kHe}, std::vector<uint32_t>{9999}}) {
     EXPECT_EQ(
         chat_prompt("m", *model,
-                    chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}})).tokens,
+                    chat_of({{"user", "Hello", {}, ""}, {"assistant", "Hello", wrong, ""}, {"user", "Hm", {}, ""}}))
+            .tokens,
         plain);
   }
 }

@@ -63,7 +63,8 @@ TEST(ModelFiles, SaysWhichDirectoriesCannotBeRead) {
   const std::string file = folder.path().string() + "/file";
   std::ofstream(file) << "x";
   EXPECT_EQ(directory_faults({folder.path().string(), "/nowhere"}), std::vector<std::string>());
-  EXPECT_EQ(directory_faults({"/nowhere", file}), std::vector<std::string>{"cannot read " + file + ": Not a directory"});
+  EXPECT_EQ(directory_faults({"/nowhere", file}),
+            std::vector<std::string>{"cannot read " + file + ": Not a directory"});
 }
 
 TEST(Places, SocketInTheOrderOfTheDocumentation) {

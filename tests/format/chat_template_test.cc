@@ -1,6 +1,5 @@
 // The published chat templates, rendered over the conversations of expected.json and compared with Python's jinja2.
 #include "daemon/format/chat_template.h"
-#include "daemon/format/gguf.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "daemon/format/gguf.h"
 #include "tests/support/real_models.h"
 #include "tests/support/test_data.h"
 #include "tools/conformance/template_case.h"

@@ -76,8 +76,10 @@ TEST(Gguf, WrongTypesAreNamed) {
   const std::string path = dir.write("m.gguf", all_types().bytes());
   const auto file = Gguf::open(path);
   EXPECT_EQ(message_of([&] { file->get_uint("absent"); }), path + ": key 'absent' is missing");
-  EXPECT_EQ(message_of([&] { file->get_uint("i32"); }), path + ": key 'i32': expected an integer of 0 or more, found i32");
-  EXPECT_EQ(message_of([&] { file->get_uint("f32"); }), path + ": key 'f32': expected an integer of 0 or more, found f32");
+  EXPECT_EQ(message_of([&] { file->get_uint("i32"); }),
+            path + ": key 'i32': expected an integer of 0 or more, found i32");
+  EXPECT_EQ(message_of([&] { file->get_uint("f32"); }),
+            path + ": key 'f32': expected an integer of 0 or more, found f32");
   EXPECT_EQ(message_of([&] { file->get_float("u8"); }), path + ": key 'u8': expected f32 or f64, found u8");
   EXPECT_EQ(message_of([&] { file->find_bool("u8"); }), path + ": key 'u8': expected bool, found u8");
   EXPECT_EQ(message_of([&] { file->get_string("u8"); }), path + ": key 'u8': expected string, found u8");
@@ -191,8 +193,7 @@ TEST(GgufReference, AllModelsOpen) {
         EXPECT_EQ(message, path + ": is a big-endian GGUF file (version 3); expected little-endian");
       else if (path.ends_with("2-of-00003.gguf") || path.ends_with("3-of-00003.gguf"))
         EXPECT_NE(message.find("; open the first part, "), std::string::npos) << message;
-      else
-        EXPECT_EQ(message, "(opened)");
+      else EXPECT_EQ(message, "(opened)");
       opened++;
     }
   }

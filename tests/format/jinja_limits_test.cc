@@ -151,14 +151,18 @@ TEST(JinjaLimits, Work) {
 
 TEST(JinjaLimits, TextThatIsLookedAtByCharacters) {
   // 4 MB of it may be looked at four times within the quick limits.
-  for (const char* use : {"s|upper", "s|lower", "s|title", "s|capitalize", "s.swapcase()", "s.casefold()", "s|reverse", "s[::-1]",
-                          "s|wordcount", "s|striptags", "s|int", "s|float", "s.isidentifier()", "s.isprintable()", "s.isalpha()", "s.isupper()", "s is upper", "s.istitle()"}) {
-    expect_quick_error(std::string("{% set s = 'AÉ' * 1000000 %}{% for i in range(6) %}{% set x = ") + use + " %}{% endfor %}",
-                       "runs for too long");
+  for (const char* use : {"s|upper", "s|lower", "s|title", "s|capitalize", "s.swapcase()", "s.casefold()", "s|reverse",
+                          "s[::-1]", "s|wordcount", "s|striptags", "s|int", "s|float", "s.isidentifier()",
+                          "s.isprintable()", "s.isalpha()", "s.isupper()", "s is upper", "s.istitle()"}) {
+    expect_quick_error(
+        std::string("{% set s = 'AÉ' * 1000000 %}{% for i in range(6) %}{% set x = ") + use + " %}{% endfor %}",
+        "runs for too long");
   }
   // An end that never comes is looked for once.
-  EXPECT_EQ(ChatTemplate::parse("{{ ('<' * 3000000)|striptags|length }}{{ ('<!--' * 700000)|striptags|length }}", kQuick)->render({}),
-            "30000002800000");
+  EXPECT_EQ(
+      ChatTemplate::parse("{{ ('<' * 3000000)|striptags|length }}{{ ('<!--' * 700000)|striptags|length }}", kQuick)
+          ->render({}),
+      "30000002800000");
   // A long word is cut without moving what is left of it.
   EXPECT_EQ(ChatTemplate::parse("{{ ('ж' * 800000)|wordwrap(2)|length }}", kQuick)->render({}), "1199999");
 }

@@ -51,7 +51,9 @@ TEST(Merge, EqualsNaive) {
     // Few ranks, so that many pairs tie; ids of merges among the symbols, so that merges go on.
     const uint32_t symbols = 2 + random() % 6, ranks = 1 + random() % 40;
     Table table;
-    for (uint32_t i = random() % 60; i > 0; --i) table[{static_cast<TokenId>(random() % symbols), static_cast<TokenId>(random() % symbols)}] = {static_cast<uint32_t>(random() % ranks), static_cast<TokenId>(random() % symbols)};
+    for (uint32_t i = random() % 60; i > 0; --i)
+      table[{static_cast<TokenId>(random() % symbols), static_cast<TokenId>(random() % symbols)}] = {
+          static_cast<uint32_t>(random() % ranks), static_cast<TokenId>(random() % symbols)};
     // Around the border between the two algorithms, and far above it.
     const size_t length = round % 4 == 0 ? random() % 300 : round % 4 == 1 ? 36 + random() % 10 : random() % 40;
     std::vector<TokenId> ids(length);
@@ -69,7 +71,7 @@ TEST(Merge, LongRunOfOneSymbol) {
   ASSERT_EQ(out.size(), 1'000'003u / 32 + 2);
   EXPECT_EQ(out[0], 5u);
   EXPECT_EQ(out[out.size() - 3], 5u);
-  EXPECT_EQ(out[out.size() - 2], 1u);   // the remaining 3
+  EXPECT_EQ(out[out.size() - 2], 1u);  // the remaining 3
   EXPECT_EQ(out.back(), 0u);
 }
 
@@ -89,7 +91,7 @@ TEST(PieceCache, RepeatsWhatWasEncoded) {
     cache.encode(piece, out, [&] { ++encoded, encode(out); });
   }
   EXPECT_EQ(out, expected);
-  EXPECT_LT(encoded, pieces / 4);   // 120 different pieces at most
+  EXPECT_LT(encoded, pieces / 4);  // 120 different pieces at most
 }
 
 }  // namespace

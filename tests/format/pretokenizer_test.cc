@@ -1,6 +1,6 @@
 // Pre-tokenizers: pieces as Hugging Face's tokenizers cut them (tests/golden/pretokenizer_pieces.jsonl, made with that
-// library from the published definitions and a vocabulary of single bytes), the same with and without PCRE2's JIT and with
-// and without our short cut for ASCII words, on any bytes.
+// library from the published definitions and a vocabulary of single bytes), the same with and without PCRE2's JIT and
+// with and without our short cut for ASCII words, on any bytes.
 #include "daemon/format/pretokenizer.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,8 @@ TEST(PreTokenizer, PiecesOfHuggingFace) {
       const PreTokenizer pretokenizer(*spec, engine);
       for (const auto& row : rows) {
         const std::string text(row.at("text").as_string());
-        EXPECT_EQ(piece_lengths(pretokenizer, text), boost::json::value_to<std::vector<uint32_t>>(row.at(name))) << name << ": " << text;
+        EXPECT_EQ(piece_lengths(pretokenizer, text), boost::json::value_to<std::vector<uint32_t>>(row.at(name)))
+            << name << ": " << text;
       }
     }
   }
@@ -59,13 +60,14 @@ TEST(PreTokenizer, PiecesOfHuggingFace) {
 
 TEST(PreTokenizer, EveryFamilyHasVectors) {
   const auto rows = golden();
-  std::set<std::string> regexes;   // those that some golden column runs
+  std::set<std::string> regexes;  // those that some golden column runs
   for (const auto& [name, ignored] : rows.at(0))
     if (const auto* spec = find_pretokenizer(std::string_view(name)))
       for (const SplitStage& stage : spec->stages) regexes.insert(stage.regex);
   std::set<std::string_view> names;
   for (const PreTokenizerSpec& spec : pretokenizers()) {
-    for (const SplitStage& stage : spec.stages) EXPECT_TRUE(regexes.contains(stage.regex)) << spec.names[0] << ": " << stage.regex;
+    for (const SplitStage& stage : spec.stages)
+      EXPECT_TRUE(regexes.contains(stage.regex)) << spec.names[0] << ": " << stage.regex;
     for (const std::string_view name : spec.names) EXPECT_TRUE(names.insert(name).second) << name << " twice";
   }
   EXPECT_EQ(find_pretokenizer("nosuch"), nullptr);
@@ -73,10 +75,51 @@ TEST(PreTokenizer, EveryFamilyHasVectors) {
 }
 
 // Characters that the expressions treat differently, and bytes that are not UTF-8.
-const char* const kParts[] = {
-    "a", "Bc", "hello", "X", "'s", "'LL", "'", " ", "  ", "\n", "\r\n", "\t", "\v", "1", "23", "456", "½", "é", "e\u0301", "Ж",
-    "ǅ", "漢", "かな", "\u3000", "\u00a0", "\u180e", "\u2028", "\u0085", "🙂", "\u200d", "!", "?.", "/", "$+", "_", "<|", "«", "。",
-    "\xff", "\xc3", "\xe6\xbc", "\xf0\x9f\x99", "\xed\xa0\x80", "\xc0\x80", "\x80"};
+const char* const kParts[] = {"a",
+                              "Bc",
+                              "hello",
+                              "X",
+                              "'s",
+                              "'LL",
+                              "'",
+                              " ",
+                              "  ",
+                              "\n",
+                              "\r\n",
+                              "\t",
+                              "\v",
+                              "1",
+                              "23",
+                              "456",
+                              "½",
+                              "é",
+                              "e\u0301",
+                              "Ж",
+                              "ǅ",
+                              "漢",
+                              "かな",
+                              "\u3000",
+                              "\u00a0",
+                              "\u180e",
+                              "\u2028",
+                              "\u0085",
+                              "🙂",
+                              "\u200d",
+                              "!",
+                              "?.",
+                              "/",
+                              "$+",
+                              "_",
+                              "<|",
+                              "«",
+                              "。",
+                              "\xff",
+                              "\xc3",
+                              "\xe6\xbc",
+                              "\xf0\x9f\x99",
+                              "\xed\xa0\x80",
+                              "\xc0\x80",
+                              "\x80"};
 
 std::string random_text(std::mt19937& random, size_t parts) {
   std::string text;
@@ -107,23 +150,24 @@ TEST(PreTokenizer, BytesThatAreNotUtf8CountAsControlCharacters) {
   using Lengths = std::vector<uint32_t>;
   EXPECT_EQ(piece_lengths(gpt2, "ab\xff\xfe cd"), piece_lengths(gpt2, "ab\x01\x01 cd"));
   EXPECT_EQ(piece_lengths(gpt2, "ab\xff\xfe cd"), (Lengths{2, 2, 3}));
-  EXPECT_EQ(piece_lengths(gpt2, "\xe6\xbc"), (Lengths{2}));          // a truncated character
+  EXPECT_EQ(piece_lengths(gpt2, "\xe6\xbc"), (Lengths{2}));  // a truncated character
   EXPECT_EQ(piece_lengths(gpt2, std::string("a\0b", 3)), (Lengths{1, 1, 1}));
   EXPECT_TRUE(piece_lengths(gpt2, "").empty());
 }
 
-// systemd's MemoryDenyWriteExecute and Linux's own form of it refuse executable memory: the interpreter takes over. The test
-// runs itself in a fresh process, since memory that is executable already stays so.
+// systemd's MemoryDenyWriteExecute and Linux's own form of it refuse executable memory: the interpreter takes over. The
+// test runs itself in a fresh process, since memory that is executable already stays so.
 TEST(PreTokenizer, WorksWithoutExecutableMemory) {
   constexpr char marker[] = "ELLM_TEST_WITHOUT_EXECUTABLE_MEMORY";
   const PreTokenizer pretokenizer(*find_pretokenizer("qwen2"));
   if (std::getenv(marker)) {
     EXPECT_FALSE(pretokenizer.compiled());
-    EXPECT_EQ(piece_lengths(pretokenizer, "Hello, it's 12 漢字\n\n  words"), (std::vector<uint32_t>{5, 1, 3, 2, 1, 1, 1, 7, 2, 1, 6}));
+    EXPECT_EQ(piece_lengths(pretokenizer, "Hello, it's 12 漢字\n\n  words"),
+              (std::vector<uint32_t>{5, 1, 3, 2, 1, 1, 1, 7, 2, 1, 6}));
     return;
   }
   EXPECT_TRUE(pretokenizer.compiled());
-  constexpr int set_mdwe = 65, refuse_exec_gain = 1;   // PR_SET_MDWE, since Linux 6.3; kept over exec
+  constexpr int set_mdwe = 65, refuse_exec_gain = 1;  // PR_SET_MDWE, since Linux 6.3; kept over exec
   constexpr int refused_by_kernel = 77;
   const pid_t child = ::fork();
   if (child == 0) {

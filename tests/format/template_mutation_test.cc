@@ -98,21 +98,11 @@ class Mutator {
     const size_t at = below(text.size() + 1);
     const size_t length = std::min(below(40), text.size() - at);
     switch (below(6)) {
-      case 0:
-        text.erase(at, length);
-        break;
-      case 1:
-        text.insert(at, kPieces[below(std::size(kPieces))]);
-        break;
-      case 2:
-        text.replace(at, length, kPieces[below(std::size(kPieces))]);
-        break;
-      case 3:
-        text.insert(below(text.size() + 1), text.substr(at, below(400)));
-        break;
-      case 4:
-        text.insert(at, other.substr(below(other.size()), below(400)));
-        break;
+      case 0: text.erase(at, length); break;
+      case 1: text.insert(at, kPieces[below(std::size(kPieces))]); break;
+      case 2: text.replace(at, length, kPieces[below(std::size(kPieces))]); break;
+      case 3: text.insert(below(text.size() + 1), text.substr(at, below(400))); break;
+      case 4: text.insert(at, other.substr(below(other.size()), below(400))); break;
       default:
         if (at < text.size()) text[at] = static_cast<char>(below(256));
     }

@@ -1,4 +1,5 @@
-// Tokenizers for tests: published vocabularies (gzipped GGUFs of the reference data) and small ones written on the spot.
+// Tokenizers for tests: published vocabularies (gzipped GGUFs of the reference data) and small ones written on the
+// spot.
 #pragma once
 #include <cstdio>
 #include <memory>
@@ -77,7 +78,9 @@ struct TestVocabulary {
   GgufBuilder bpe(const std::string& pre = "gpt-2") const {
     GgufBuilder b;
     b.string("general.architecture", "llama").string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", pre);
-    return b.strings("tokenizer.ggml.tokens", tokens).array("tokenizer.ggml.token_type", 5, types).strings("tokenizer.ggml.merges", merges);
+    return b.strings("tokenizer.ggml.tokens", tokens)
+        .array("tokenizer.ggml.token_type", 5, types)
+        .strings("tokenizer.ggml.merges", merges);
   }
 
   /// <unk>, <s>, </s> and the 256 byte tokens, as Llama has them: a byte's id is byte + 3.
@@ -96,8 +99,12 @@ struct TestVocabulary {
   GgufBuilder spm() const {
     GgufBuilder b;
     b.string("general.architecture", "llama").string("tokenizer.ggml.model", "llama");
-    b.strings("tokenizer.ggml.tokens", tokens).array("tokenizer.ggml.token_type", 5, types).array("tokenizer.ggml.scores", 6, scores);
-    return b.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.eos_token_id", 2).u32("tokenizer.ggml.unknown_token_id", 0);
+    b.strings("tokenizer.ggml.tokens", tokens)
+        .array("tokenizer.ggml.token_type", 5, types)
+        .array("tokenizer.ggml.scores", 6, scores);
+    return b.u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2)
+        .u32("tokenizer.ggml.unknown_token_id", 0);
   }
 };
 

@@ -48,8 +48,10 @@ TEST(TokenizerMetadata, ErrorsNameTheKey) {
       {spm().remove("tokenizer.ggml.scores"), "'tokenizer.ggml.scores' is missing"},
       {spm().array<float>("tokenizer.ggml.scores", 6, {1}), "'tokenizer.ggml.scores': 1 entries for 263 tokens"},
       {spm().array<int32_t>("tokenizer.ggml.scores", 5, std::vector<int32_t>(263)), "tokenizer.ggml.scores"},
-      {spm().array<int32_t>("tokenizer.ggml.token_type", 5, {1}), "'tokenizer.ggml.token_type': 1 entries for 263 tokens"},
-      {spm().array<int32_t>("tokenizer.ggml.token_type", 5, std::vector<int32_t>(264, 1)), "'tokenizer.ggml.token_type'"},
+      {spm().array<int32_t>("tokenizer.ggml.token_type", 5, {1}),
+       "'tokenizer.ggml.token_type': 1 entries for 263 tokens"},
+      {spm().array<int32_t>("tokenizer.ggml.token_type", 5, std::vector<int32_t>(264, 1)),
+       "'tokenizer.ggml.token_type'"},
       {spm().array<uint8_t>("tokenizer.ggml.token_type", 0, std::vector<uint8_t>(263, 1)), "tokenizer.ggml.token_type"},
       {spm().string("tokenizer.ggml.eos_token_id", "2"), "tokenizer.ggml.eos_token_id"},
       {spm().string("tokenizer.ggml.add_bos_token", "yes"), "tokenizer.ggml.add_bos_token"},
@@ -108,7 +110,8 @@ TEST(TokenizerMetadata, DoublesAndEmptyTexts) {
 TEST(TokenizerMetadata, ByteTokensThatAreNone) {
   TestVocabulary v = TestVocabulary::pieces(false);
   const TokenId space = v.add("\u2581");
-  for (const char* text : {"<0x-1>", "<0xZZ>", "<0x4>", "<0x041>", "<0x41", "A", "", "<0x+4>", "<0x 4>"}) v.add(text, tests::kByte);
+  for (const char* text : {"<0x-1>", "<0xZZ>", "<0x4>", "<0x041>", "<0x41", "A", "", "<0x+4>", "<0x 4>"})
+    v.add(text, tests::kByte);
   const TokenId real = v.add("<0x42>", tests::kByte), lower = v.add("<0xc3>", tests::kByte);
   const auto tokenizer = tests::tokenizer_of(v.spm());
   EXPECT_EQ(tokenizer->encode("B\xC3", kPlain), (Ids{space, real, lower}));
@@ -127,7 +130,7 @@ TEST(TokenizerMetadata, TextsThatAreNotUtf8) {
   EXPECT_EQ(tokenizer->decode(Ids{odd}), "\xFF\xFE\x80");
 
   TestVocabulary b = TestVocabulary::bytes();
-  const TokenId raw = b.add("\xFF\xFE"), mixed = b.add("a \u6F22");   // outside of the alphabet: as they stand
+  const TokenId raw = b.add("\xFF\xFE"), mixed = b.add("a \u6F22");  // outside of the alphabet: as they stand
   EXPECT_EQ(tests::tokenizer_of(b.bpe())->piece(raw), "\xFF\xFE");
   EXPECT_EQ(tests::tokenizer_of(b.bpe())->piece(mixed), "a \u6F22");
 }
@@ -135,16 +138,20 @@ TEST(TokenizerMetadata, TextsThatAreNotUtf8) {
 TEST(TokenizerMetadata, ScoresThatAreNoNumbers) {
   TestVocabulary v = TestVocabulary::pieces();
   for (const char* c : {"a", "b", "c", "\u2581"}) v.add(c, tests::kNormal, NAN);
-  const TokenId ab = v.add("ab", tests::kNormal, NAN), bc = v.add("bc", tests::kNormal, -1e30f), aa = v.add("aa", tests::kNormal, INFINITY);
+  const TokenId ab = v.add("ab", tests::kNormal, NAN), bc = v.add("bc", tests::kNormal, -1e30f),
+                aa = v.add("aa", tests::kNormal, INFINITY);
   const auto tokenizer = tests::tokenizer_of(v.spm().boolean("tokenizer.ggml.add_space_prefix", false));
-  EXPECT_EQ(tokenizer->encode("abc", kPlain), (Ids{259, bc}));   // NaN comes after every number
+  EXPECT_EQ(tokenizer->encode("abc", kPlain), (Ids{259, bc}));  // NaN comes after every number
   EXPECT_EQ(tokenizer->encode("ab", kPlain), Ids{ab});
   EXPECT_EQ(tokenizer->encode("aab", kPlain), (Ids{aa, 260}));
 }
 
 TEST(TokenizerMetadata, SpecialIdsOutOfRange) {
   for (const uint32_t id : {263u, 0xFFFFFFFFu}) {
-    auto file = bpe().u32("tokenizer.ggml.bos_token_id", id).u32("tokenizer.ggml.eos_token_id", id).boolean("tokenizer.ggml.add_bos_token", true);
+    auto file = bpe()
+                    .u32("tokenizer.ggml.bos_token_id", id)
+                    .u32("tokenizer.ggml.eos_token_id", id)
+                    .boolean("tokenizer.ggml.add_bos_token", true);
     const auto tokenizer = tests::tokenizer_of(file);
     EXPECT_EQ(tokenizer->bos(), std::nullopt);
     EXPECT_EQ(tokenizer->eos(), std::nullopt);
@@ -158,14 +165,15 @@ TEST(TokenizerMetadata, SpecialIdsOutOfRange) {
   // A SentencePiece vocabulary has its usual places, if the tokens there are what they should be.
   EXPECT_EQ(tests::tokenizer_of(spm().u32("tokenizer.ggml.bos_token_id", 0xFFFFFFFFu))->bos(), 1u);
   EXPECT_EQ(tests::tokenizer_of(spm().remove("tokenizer.ggml.eos_token_id"))->eos(), 2u);
-  EXPECT_EQ(tests::tokenizer_of(spm().remove("tokenizer.ggml.eos_token_id").remove("tokenizer.ggml.token_type"))->eos(), std::nullopt);
+  EXPECT_EQ(tests::tokenizer_of(spm().remove("tokenizer.ggml.eos_token_id").remove("tokenizer.ggml.token_type"))->eos(),
+            std::nullopt);
 }
 
 TEST(TokenizerMetadata, MergesThatNameNothing) {
   TestVocabulary v = TestVocabulary::bytes();
   v.merges = {"", " ", "the", "q zz", "th qq", "x y", " a", "a ", "a  b", "\xFF \xFE"};
   const TokenId ab = v.merge("a", "b");
-  v.merges.push_back("a b");   // twice: the first counts
+  v.merges.push_back("a b");  // twice: the first counts
   const TokenId abc = v.merge("ab", "c");
   const auto tokenizer = tests::tokenizer_of(v.bpe());
   EXPECT_EQ(tokenizer->encode("abc", kPlain), Ids{abc});

@@ -15,7 +15,7 @@ namespace {
 using Engine = PreTokenizer::Engine;
 
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kBound = 60;   // a build to find faults, not to measure
+constexpr double kBound = 60;  // a build to find faults, not to measure
 #else
 constexpr double kBound = 2;
 #endif
@@ -35,7 +35,8 @@ std::string repeated(std::string_view unit, size_t bytes) {
 }
 
 // Runs of each class of character, and units that begin a match which comes to nothing.
-const char* const kUnits[] = {"a", "A", "aA", " ", "\n", " \n", " a", "1", "!", "'", "漢", "\u0301", "e\u0301", "\xFF", "\u3000", "<|"};
+const char* const kUnits[] = {"a", "A", "aA", " ",      "\n",      " \n",  " a",     "1",
+                              "!", "'", "漢", "\u0301", "e\u0301", "\xFF", "\u3000", "<|"};
 
 TEST(TokenizerSpeed, EveryPreTokenizerIsLinear) {
   std::vector<uint32_t> ends;
@@ -47,8 +48,9 @@ TEST(TokenizerSpeed, EveryPreTokenizerIsLinear) {
     for (const Engine engine : {Engine::fastest, Engine::interpreter}) {
       const PreTokenizer pretokenizer(spec, engine);
       for (const char* unit : kUnits) {
-        const std::string text = repeated(unit, 400'000) + "x";   // a run's end decides late
-        EXPECT_LT(seconds([&] { pretokenizer.split(text, ends); }), kBound) << spec.names[0] << " of " << testing::PrintToString(unit);
+        const std::string text = repeated(unit, 400'000) + "x";  // a run's end decides late
+        EXPECT_LT(seconds([&] { pretokenizer.split(text, ends); }), kBound)
+            << spec.names[0] << " of " << testing::PrintToString(unit);
         EXPECT_EQ(ends.back(), text.size());
       }
     }
@@ -73,7 +75,8 @@ TEST(TokenizerSpeedReference, KingJamesBible) {
     for (const char* pre : {name, "smollm"}) {
       for (const Engine engine : {Engine::fastest, Engine::interpreter}) {
         const Bpe bpe(*file, vocabulary, *find_pretokenizer(pre), engine);
-        measure(std::string(name) + " as " + pre + (engine == Engine::fastest ? "" : " interpreted"), [&](auto& ids) { bpe.encode(text, ids); });
+        measure(std::string(name) + " as " + pre + (engine == Engine::fastest ? "" : " interpreted"),
+                [&](auto& ids) { bpe.encode(text, ids); });
       }
     }
   }
@@ -90,7 +93,8 @@ TEST(TokenizerSpeedReference, OneMegabyteOfOneThing) {
     const auto tokenizer = Tokenizer::open(*tests::vocabulary_file(*data, name));
     for (const char* unit : kUnits) {
       const std::string text = repeated(unit, 1'000'000);
-      EXPECT_LT(seconds([&] { EXPECT_FALSE(tokenizer->encode(text).empty()); }), kBound) << name << " of " << testing::PrintToString(unit);
+      EXPECT_LT(seconds([&] { EXPECT_FALSE(tokenizer->encode(text).empty()); }), kBound)
+          << name << " of " << testing::PrintToString(unit);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The Tokenizer's rules on small vocabularies whose answers can be worked out by hand: merging order, byte fallback, spaces,
-// special tokens, beginnings and ends, decoding.
+// The Tokenizer's rules on small vocabularies whose answers can be worked out by hand: merging order, byte fallback,
+// spaces, special tokens, beginnings and ends, decoding.
 #include "daemon/format/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ TEST(Bpe, MergesByRankThenLeftmost) {
   TestVocabulary v = TestVocabulary::bytes();
   const TokenId bc = v.merge("b", "c"), ab = v.merge("a", "b"), abc = v.merge("a", "bc"), aa = v.merge("a", "a");
   const auto tokenizer = tests::tokenizer_of(v.bpe());
-  EXPECT_EQ(tokenizer->encode("abc", kPlain), Ids{abc});          // "b c" goes first
+  EXPECT_EQ(tokenizer->encode("abc", kPlain), Ids{abc});  // "b c" goes first
   EXPECT_EQ(tokenizer->encode("abab", kPlain), (Ids{ab, ab}));
-  EXPECT_EQ(tokenizer->encode("aaa", kPlain), (Ids{aa, 'a'}));    // the leftmost of equals
+  EXPECT_EQ(tokenizer->encode("aaa", kPlain), (Ids{aa, 'a'}));  // the leftmost of equals
   EXPECT_EQ(tokenizer->encode("bcx", kPlain), (Ids{bc, 'x'}));
   EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
   EXPECT_EQ(tokenizer->encode(std::string("\0\xFF", 2), kPlain), (Ids{0, 255}));
@@ -45,7 +45,7 @@ TEST(Bpe, MergesStayWithinPieces) {
 TEST(Bpe, WholeWordsWhereThePreTokenizerSaysSo) {
   TestVocabulary v = TestVocabulary::bytes();
   v.merge("a", "b");
-  const TokenId cab = v.add("cab");   // no merge leads there
+  const TokenId cab = v.add("cab");  // no merge leads there
   EXPECT_EQ(tests::tokenizer_of(v.bpe("llama-bpe"))->encode("cab", kPlain), Ids{cab});
   EXPECT_EQ(tests::tokenizer_of(v.bpe("gpt-2"))->encode("cab", kPlain), (Ids{'c', 256}));
 }
@@ -69,13 +69,17 @@ TEST(Bpe, BytesWithoutATokenAreLeftOut) {
 TEST(Spm, MergesByScoreThenLeftmost) {
   TestVocabulary v = TestVocabulary::pieces();
   for (const char* c : {"a", "b", "c", "\u2581"}) v.add(c, tests::kNormal, -100);
-  const TokenId ab = v.add("ab", tests::kNormal, -2), bc = v.add("bc", tests::kNormal, -1), aa = v.add("aa", tests::kNormal, -2);
+  const TokenId ab = v.add("ab", tests::kNormal, -2), bc = v.add("bc", tests::kNormal, -1),
+                aa = v.add("aa", tests::kNormal, -2);
   const TokenId space = 262;
   const auto tokenizer = tests::tokenizer_of(v.spm());
   EXPECT_EQ(tokenizer->encode("abc", kPlain), (Ids{space, 259, bc}));
-  EXPECT_EQ(tokenizer->encode("aab", kPlain), (Ids{space, aa, 260}));   // equal scores: the left one
+  EXPECT_EQ(tokenizer->encode("aab", kPlain), (Ids{space, aa, 260}));  // equal scores: the left one
   EXPECT_EQ(tokenizer->encode("ab ab", kPlain), (Ids{space, ab, space, ab}));
-  EXPECT_EQ(tokenizer->encode("ab\u2581" "ab", kPlain), (Ids{space, ab, space, ab}));   // the mark is a space
+  EXPECT_EQ(tokenizer->encode("ab\u2581"
+                              "ab",
+                              kPlain),
+            (Ids{space, ab, space, ab}));  // the mark is a space
   EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
   EXPECT_EQ(tokenizer->description(), "spm");
 }
@@ -85,7 +89,7 @@ TEST(Spm, FallsBackToBytes) {
   const TokenId space = v.add("\u2581"), ae = v.add("ä");
   const auto tokenizer = tests::tokenizer_of(v.spm());
   EXPECT_EQ(tokenizer->encode("äö", kPlain), (Ids{space, ae, 0xC3 + 3, 0xB6 + 3}));
-  EXPECT_EQ(tokenizer->encode("\xC3", kPlain), (Ids{space, 0xC3 + 3}));   // not UTF-8
+  EXPECT_EQ(tokenizer->encode("\xC3", kPlain), (Ids{space, 0xC3 + 3}));  // not UTF-8
   EXPECT_EQ(tokenizer->decode(Ids{space, ae, 0xC3 + 3, 0xB6 + 3, 0xFF + 3}), "äö\xFF");
 }
 
@@ -97,7 +101,8 @@ TEST(Spm, UnknownTokenWithoutBytes) {
 
 TEST(Spm, UnusedTokensAreStepsOnly) {
   TestVocabulary v = TestVocabulary::pieces();
-  const TokenId a = v.add("a", tests::kNormal, -9), b = v.add("b", tests::kNormal, -9), c = v.add("c", tests::kNormal, -9);
+  const TokenId a = v.add("a", tests::kNormal, -9), b = v.add("b", tests::kNormal, -9),
+                c = v.add("c", tests::kNormal, -9);
   v.add("ab", tests::kUnused, -1);
   const TokenId abc = v.add("abc", tests::kNormal, -2);
   const auto tokenizer = tests::tokenizer_of(v.spm().boolean("tokenizer.ggml.add_space_prefix", false));
@@ -109,13 +114,18 @@ TEST(Spm, UnusedTokensAreStepsOnly) {
 
 TEST(Spm, SpacePrefix) {
   TestVocabulary v = TestVocabulary::pieces();
-  const TokenId a = v.add("a"), space = v.add("\u2581"), space_a = v.add("\u2581" "a", tests::kNormal, 1);
-  const auto with = tests::tokenizer_of(v.spm()), without = tests::tokenizer_of(v.spm().boolean("tokenizer.ggml.add_space_prefix", false));
+  const TokenId a = v.add("a"), space = v.add("\u2581"),
+                space_a = v.add(
+                    "\u2581"
+                    "a",
+                    tests::kNormal, 1);
+  const auto with = tests::tokenizer_of(v.spm()),
+             without = tests::tokenizer_of(v.spm().boolean("tokenizer.ggml.add_space_prefix", false));
   EXPECT_EQ(with->encode("a", kPlain), Ids{space_a});
   EXPECT_EQ(with->encode(" a", kPlain), (Ids{space, space_a}));
   EXPECT_EQ(without->encode("a", kPlain), Ids{a});
   EXPECT_EQ(with->decode(Ids{space_a, space_a}), "a a");
-  EXPECT_EQ(with->decode(Ids{1, space_a}), "a");   // behind BOS as well
+  EXPECT_EQ(with->decode(Ids{1, space_a}), "a");  // behind BOS as well
   EXPECT_EQ(with->decode(Ids{space, space_a}), " a");
   EXPECT_EQ(without->decode(Ids{space_a}), " a");
   EXPECT_EQ(with->decode(Ids{1, space_a, 2}, true), "<s>a</s>");
@@ -128,7 +138,9 @@ TEST(Spm, SpacePrefix) {
 
 TEST(Tokenizer, BeginningAndEnd) {
   TestVocabulary v = TestVocabulary::pieces();
-  const TokenId space_a = v.add("\u2581" "a");
+  const TokenId space_a = v.add(
+      "\u2581"
+      "a");
   v.add("\u2581", tests::kNormal, -1), v.add("a", tests::kNormal, -1);
   const auto usual = tests::tokenizer_of(v.spm());
   EXPECT_EQ(usual->encode("a"), (Ids{1, space_a}));
@@ -151,7 +163,8 @@ TEST(Tokenizer, BeginningAndEnd) {
 TEST(Tokenizer, SpecialTokensInText) {
   TestVocabulary v = TestVocabulary::bytes();
   const TokenId start = v.add("<|im_start|>", tests::kControl), tool = v.add("<tool>", tests::kUserDefined);
-  const TokenId x = v.add("<x", tests::kUserDefined), xyz = v.add("<xyz>", tests::kUserDefined), unknown = v.add("<unk>", tests::kUnknown);
+  const TokenId x = v.add("<x", tests::kUserDefined), xyz = v.add("<xyz>", tests::kUserDefined),
+                unknown = v.add("<unk>", tests::kUnknown);
   v.add("<unused>", tests::kUnused);
   const auto tokenizer = tests::tokenizer_of(v.bpe());
   EXPECT_EQ(tokenizer->encode("<|im_start|>a<tool>b", kNoMarks), (Ids{start, 'a', tool, 'b'}));
@@ -186,12 +199,18 @@ TEST(Tokenizer, IdsOutsideTheVocabulary) {
 
 TEST(Tokenizer, Ends) {
   TestVocabulary v = TestVocabulary::bytes();
-  const TokenId eos = v.add("<done>"), eot = v.add("<turn>", tests::kControl), eom = v.add("<message>", tests::kControl);
+  const TokenId eos = v.add("<done>"), eot = v.add("<turn>", tests::kControl),
+                eom = v.add("<message>", tests::kControl);
   const TokenId im_end = v.add("<|im_end|>", tests::kControl), user = v.add("<|eot_id|>", tests::kUserDefined);
-  const TokenId plain = v.add("<|endoftext|>"), other = v.add("<|im_start|>", tests::kControl), end = v.add("<|end|>", tests::kControl);
-  auto file = v.bpe().u32("tokenizer.ggml.eos_token_id", eos).u32("tokenizer.ggml.eot_token_id", eot).u32("tokenizer.ggml.eom_token_id", eom);
+  const TokenId plain = v.add("<|endoftext|>"), other = v.add("<|im_start|>", tests::kControl),
+                end = v.add("<|end|>", tests::kControl);
+  auto file = v.bpe()
+                  .u32("tokenizer.ggml.eos_token_id", eos)
+                  .u32("tokenizer.ggml.eot_token_id", eot)
+                  .u32("tokenizer.ggml.eom_token_id", eom);
   const auto tokenizer = tests::tokenizer_of(file);
-  for (const TokenId id : {eos, eot, eom, im_end, user, end}) EXPECT_TRUE(tokenizer->is_end(id)) << tokenizer->piece(id);
+  for (const TokenId id : {eos, eot, eom, im_end, user, end})
+    EXPECT_TRUE(tokenizer->is_end(id)) << tokenizer->piece(id);
   for (const TokenId id : {plain, other, TokenId{'a'}}) EXPECT_FALSE(tokenizer->is_end(id)) << tokenizer->piece(id);
   EXPECT_EQ(tokenizer->eos(), eos);
 

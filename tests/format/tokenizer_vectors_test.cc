@@ -1,5 +1,5 @@
-// Token ids against those of the tokenizers' makers: llama.cpp's vectors for eight vocabularies (made with Hugging Face's
-// tokenizers and SentencePiece), and 1,718 strings by Hugging Face tokenizers, SentencePiece and llama.cpp.
+// Token ids against those of the tokenizers' makers: llama.cpp's vectors for eight vocabularies (made with Hugging
+// Face's tokenizers and SentencePiece), and 1,718 strings by Hugging Face tokenizers, SentencePiece and llama.cpp.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -16,7 +16,8 @@ using tests::kPlain;
 std::vector<std::string> split(const std::string& text, const std::string& separator) {
   std::vector<std::string> parts;
   size_t begin = 0;
-  for (size_t at; (at = text.find(separator, begin)) != text.npos; begin = at + separator.size()) parts.push_back(text.substr(begin, at - begin));
+  for (size_t at; (at = text.find(separator, begin)) != text.npos; begin = at + separator.size())
+    parts.push_back(text.substr(begin, at - begin));
   if (begin < text.size()) parts.push_back(text.substr(begin));
   return parts;
 }
@@ -40,7 +41,8 @@ TEST_P(Vectors, Agree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Vectors,
-                         testing::Values("gpt-2", "qwen2", "llama-bpe", "llama-spm", "phi-3", "falcon", "starcoder", "deepseek-coder"),
+                         testing::Values("gpt-2", "qwen2", "llama-bpe", "llama-spm", "phi-3", "falcon", "starcoder",
+                                         "deepseek-coder"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
@@ -49,9 +51,9 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, Vectors,
 
 struct Column {
   const char* name;
-  const char* file;   // below the reference data, or the name of a real model
-  bool trims;         // its SentencePiece model drops leading, trailing and repeated spaces, which a GGUF does not record
-  size_t at_least;    // rows compared
+  const char* file;  // below the reference data, or the name of a real model
+  bool trims;       // its SentencePiece model drops leading, trailing and repeated spaces, which a GGUF does not record
+  size_t at_least;  // rows compared
 };
 
 class Strings : public testing::TestWithParam<Column> {};
@@ -68,7 +70,8 @@ TEST_P(Strings, Agree) {
   const std::string model = std::string_view(column.file).find('/') == std::string_view::npos ? column.file : "";
   const std::string path = model.empty() ? *data + "/" + column.file : tests::find_real_model(model);
   if (path.empty()) GTEST_SKIP() << model << " is not there: $ELLM_TEST_DATA/tools/get-models " << model;
-  const auto tokenizer = Tokenizer::open(path.ends_with(".gz") ? *tests::gguf_of(tests::gunzip(path)) : *Gguf::open(path));
+  const auto tokenizer =
+      Tokenizer::open(path.ends_with(".gz") ? *tests::gguf_of(tests::gunzip(path)) : *Gguf::open(path));
   size_t compared = 0;
   for (const std::string& line : split(tests::gunzip(*data + "/tokenizers/strings.jsonl.gz"), "\n")) {
     const boost::json::object row = boost::json::parse(line).as_object();
@@ -78,7 +81,7 @@ TEST_P(Strings, Agree) {
     if (column.trims && has_odd_spaces(text)) continue;
     ++compared;
     EXPECT_EQ(tokenizer->encode(text, kPlain), boost::json::value_to<std::vector<TokenId>>(*ids)) << line;
-    if (testing::Test::HasFailure()) break;   // one at a time is enough
+    if (testing::Test::HasFailure()) break;  // one at a time is enough
   }
   EXPECT_GE(compared, column.at_least);
 }

@@ -39,7 +39,7 @@ TEST(Utf8, EveryCodePoint) {
 }
 
 TEST(Utf8, EveryThreeBytesEqualUtf8proc) {
-  for (uint32_t bits = 0; bits < 1u << 24; bits += 1 + bits % 7) {   // a seventh of all, in a fixed order
+  for (uint32_t bits = 0; bits < 1u << 24; bits += 1 + bits % 7) {  // a seventh of all, in a fixed order
     const char bytes[3] = {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)};
     utf8proc_int32_t point = -1;
     const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(bytes), 3, &point);
@@ -58,7 +58,7 @@ std::string whole_string_nfc(const std::string& text) {
   return result;
 }
 
-TEST(Nfc, Examples) {   // UAX #15, figures 3 to 6
+TEST(Nfc, Examples) {  // UAX #15, figures 3 to 6
   EXPECT_EQ(to_nfc("e\u0301"), "\u00E9");
   EXPECT_EQ(to_nfc("\u212B"), "\u00C5");
   EXPECT_EQ(to_nfc("\u2126"), "\u03A9");
@@ -87,9 +87,10 @@ TEST(Nfc, EveryCodePointAfterALetter) {
 
 TEST(Nfc, RandomStrings) {
   // Starters, marks of several classes, characters that compose with what stands before, Hangul jamo and syllables.
-  const char* const parts[] = {"a", "e", "\u00E9", "\u0301", "\u0323", "\u0327", "\u0344", "\u0345", "\u1100", "\u1161", "\u11A8",
-                               "\uAC00", "\uAC01", "\u304B", "\u3099", "\u0915", "\u093C", "\u0958", "\u0F71", "\u0F72", "\u0F73",
-                               "\u212B", "\u1E0B", "漢", "\uF900", "\U0001D15E", "\U000110AB", "\U000110BA", " ", "\n"};
+  const char* const parts[] = {
+      "a",      "e",      "\u00E9", "\u0301", "\u0323", "\u0327",     "\u0344",     "\u0345",     "\u1100", "\u1161",
+      "\u11A8", "\uAC00", "\uAC01", "\u304B", "\u3099", "\u0915",     "\u093C",     "\u0958",     "\u0F71", "\u0F72",
+      "\u0F73", "\u212B", "\u1E0B", "漢",     "\uF900", "\U0001D15E", "\U000110AB", "\U000110BA", " ",      "\n"};
   std::mt19937 random(3);
   size_t changed = 0;
   for (int i = 0; i < 50'000; ++i) {
@@ -106,7 +107,9 @@ TEST(Nfc, RandomStrings) {
 }
 
 TEST(Nfc, BytesThatAreNotUtf8StandBetween) {
-  EXPECT_EQ(to_nfc("\xFF" "e\u0301\xC3"), "\xFF\u00E9\xC3");
+  EXPECT_EQ(to_nfc("\xFF"
+                   "e\u0301\xC3"),
+            "\xFF\u00E9\xC3");
   EXPECT_EQ(to_nfc("e\xFF\u0301"), "e\xFF\u0301");
   EXPECT_EQ(to_nfc("\u0301"), "\u0301");
   EXPECT_EQ(to_nfc(""), "");

@@ -28,8 +28,8 @@ struct Rows {
   Guarded<float> q, out;
 
   Rows(uint32_t r, uint32_t g, uint32_t h)
-      : rows(r), group(g), head_dim(h), q_stride(g * h + 3), out_stride(g * h + 5),
-        q((r - 1) * q_stride + g * h), out((r - 1) * out_stride + g * h) {
+      : rows(r), group(g), head_dim(h), q_stride(g * h + 3), out_stride(g * h + 5), q((r - 1) * q_stride + g * h),
+        out((r - 1) * out_stride + g * h) {
     std::fill(q.begin(), q.end(), 0.0f);
     std::fill(out.begin(), out.end(), kUntouched);
   }
@@ -86,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Levels, Attention,
 
 // Of all levels at once, so that the scalar level and the twin compute each case once.
 class AttentionOfLevels : public ::testing::TestWithParam<KvType> {};
-INSTANTIATE_TEST_SUITE_P(KvTypes, AttentionOfLevels, ::testing::Values(KvType::f16, KvType::int8, KvType::int4, KvType::f32),
+INSTANTIATE_TEST_SUITE_P(KvTypes, AttentionOfLevels,
+                         ::testing::Values(KvType::f16, KvType::int8, KvType::int4, KvType::f32),
                          [](const auto& info) { return type_label(info.param); });
 
 /// Runs every level but the scalar one on the queries of `scalar` and compares its output.
@@ -112,15 +113,15 @@ TEST_P(AttentionOfLevels, DecodeEqualsScalarAndTwin) {
       fill_kv(kv, head_dim, stored, position + 1, rng);
       stored = position + 1;
       for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 17u}) {
-        if (position == 1300 && head_dim > 96 && group != 3) continue;   // the scalar level takes its time
+        if (position == 1300 && head_dim > 96 && group != 3) continue;  // the scalar level takes its time
         SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " group " << group << " position " << position);
         Rows rows(1, group, head_dim);
         rows.fill(rng);
         kernel_set(Level::scalar)->attention(rows.args(kv, position));
         expect_levels_equal(rows, kv, position);
         const uint32_t head = position % group;
-        const auto twin = attention_twin(kv, rows.q.data() + head * head_dim, head_dim, position,
-                                         rows.args(kv, position).scale);
+        const auto twin =
+            attention_twin(kv, rows.q.data() + head * head_dim, head_dim, position, rows.args(kv, position).scale);
         for (uint32_t d = 0; d < head_dim; ++d) {
           ASSERT_NEAR(rows.out[head * head_dim + d], twin.out[d], twin.bound[d]) << "dimension " << d;
         }
@@ -135,10 +136,11 @@ TEST_P(Attention, ChunkEqualsItsRowsOneByOne) {
   struct Case {
     uint32_t head_dim, group, rows, first_position;
   };
-  for (const Case& c : {Case{64, 3, 70, 0}, Case{64, 1, 130, 17}, Case{128, 7, 20, 500}, Case{12, 2, 33, 31}, Case{80, 4, 9, 505},
-                        Case{256, 2, 35, 500}, Case{96, 5, 8, 1020}, Case{24, 16, 10, 28}, Case{8, 1, 560, 5}}) {
-    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " group " << c.group << " rows " << c.rows << " from "
-                                    << c.first_position);
+  for (const Case& c :
+       {Case{64, 3, 70, 0}, Case{64, 1, 130, 17}, Case{128, 7, 20, 500}, Case{12, 2, 33, 31}, Case{80, 4, 9, 505},
+        Case{256, 2, 35, 500}, Case{96, 5, 8, 1020}, Case{24, 16, 10, 28}, Case{8, 1, 560, 5}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " group " << c.group << " rows " << c.rows
+                                    << " from " << c.first_position);
     const uint32_t tokens = c.first_position + c.rows;
     KvBlocks chunk_kv(type(), type(), c.head_dim, tokens), step_kv(type(), type(), c.head_dim, tokens);
     std::mt19937 chunk_rng(7), step_rng(7);
@@ -163,7 +165,8 @@ TEST_P(Attention, SegmentsMergedEqualTheWhole) {
   struct Case {
     uint32_t head_dim, group, rows, first_position;
   };
-  for (const Case& c : {Case{64, 3, 1, 1300}, Case{128, 2, 1, 511}, Case{80, 7, 40, 490}, Case{12, 1, 70, 1000}, Case{64, 9, 1, 0}}) {
+  for (const Case& c :
+       {Case{64, 3, 1, 1300}, Case{128, 2, 1, 511}, Case{80, 7, 40, 490}, Case{12, 1, 70, 1000}, Case{64, 9, 1, 0}}) {
     SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " rows " << c.rows << " from " << c.first_position);
     const uint32_t tokens = c.first_position + c.rows, segments = (tokens + kAttentionSegment - 1) / kAttentionSegment;
     KvBlocks kv(type(), type(), c.head_dim, tokens);
@@ -176,7 +179,7 @@ TEST_P(Attention, SegmentsMergedEqualTheWhole) {
     std::fill(partials.begin(), partials.end(), std::numeric_limits<float>::quiet_NaN());
     const AttentionArgs args = merged.args(kv, c.first_position);
     for (uint32_t s = segments; s-- > 0;) set().attention_partial(args, s, segments, partials.data());
-    const uint32_t cut = c.rows / 3;   // two threads would merge a range of rows each
+    const uint32_t cut = c.rows / 3;  // two threads would merge a range of rows each
     set().attention_merge(args, cut, c.rows, segments, partials.data());
     set().attention_merge(args, 0, cut, segments, partials.data());
     ASSERT_TRUE(same_bits(whole.out.data(), merged.out.data(), whole.out.size()));
@@ -192,14 +195,26 @@ TEST_P(Attention, StackedRowsEqualEachAlone) {
   fill_kv(common, head_dim, 0, tokens, rng);
   struct Case {
     uint32_t group, window;
-    std::vector<std::pair<uint32_t, uint32_t>> rows;   // pages shared with `common`, position
+    std::vector<std::pair<uint32_t, uint32_t>> rows;  // pages shared with `common`, position
   };
   for (const Case& c : {Case{4, 0, {{34, 1090}, {34, 1099}, {20, 1000}, {20, 650}, {7, 900}, {0, 40}}},
-                        Case{7, 0, {{16, 513}, {16, 514}, {16, 515}, {16, 600}, {16, 700}, {16, 511}, {16, 812}, {16, 530}, {16, 531}, {16, 1}}},
+                        Case{7,
+                             0,
+                             {{16, 513},
+                              {16, 514},
+                              {16, 515},
+                              {16, 600},
+                              {16, 700},
+                              {16, 511},
+                              {16, 812},
+                              {16, 530},
+                              {16, 531},
+                              {16, 1}}},
                         Case{1, 300, {{30, 970}, {30, 1000}, {3, 777}}}}) {
     SCOPED_TRACE(testing::Message() << "group " << c.group << " window " << c.window);
     const auto count = static_cast<uint32_t>(c.rows.size());
-    constexpr uint32_t kPages = (tokens + kPageTokens - 1) / kPageTokens, kSegments = (tokens - 1) / kAttentionSegment + 1;
+    constexpr uint32_t kPages = (tokens + kPageTokens - 1) / kPageTokens,
+                       kSegments = (tokens - 1) / kAttentionSegment + 1;
     std::vector<std::unique_ptr<KvBlocks>> own;
     std::vector<std::vector<const std::byte*>> k(count), v(count);
     Rows alone(count, c.group, head_dim), stacked(count, c.group, head_dim);
@@ -241,7 +256,8 @@ TEST_P(Attention, StackedRowsEqualEachAlone) {
       set().attention_partial(args, segment, 0, nullptr);
     }
     for (uint32_t r = 0; r < count; ++r) {
-      set().attention_merge(stacked.args(common, c.rows[r].second - r, r, 1), 0, 1, c.rows[r].second / kAttentionSegment + 1, partials.data() + r * floats);
+      set().attention_merge(stacked.args(common, c.rows[r].second - r, r, 1), 0, 1,
+                            c.rows[r].second / kAttentionSegment + 1, partials.data() + r * floats);
     }
     ASSERT_TRUE(same_bits(alone.out.data(), stacked.out.data(), alone.out.size()));
   }
@@ -280,19 +296,23 @@ struct WindowCase {
   float soft_cap;
 };
 const WindowCase kWindowCases[] = {
-    {32, 2, 40, 0, 16, 50.0f},   {24, 3, 70, 40, 1, 0.0f},      {64, 1, 130, 0, 33, 0.0f},   {12, 5, 33, 31, 32, 3.0f},
-    {64, 4, 25, 1010, 512, 0.0f}, {256, 4, 9, 1300, 512, 50.0f}, {80, 7, 12, 700, 100, 1.0f}, {8, 1, 90, 1000, 40, 0.0f},
-    {64, 2, 20, 520, 4096, 20.0f}, {16, 16, 66, 480, 31, 0.0f},
+    {32, 2, 40, 0, 16, 50.0f},   {24, 3, 70, 40, 1, 0.0f},     {64, 1, 130, 0, 33, 0.0f},
+    {12, 5, 33, 31, 32, 3.0f},   {64, 4, 25, 1010, 512, 0.0f}, {256, 4, 9, 1300, 512, 50.0f},
+    {80, 7, 12, 700, 100, 1.0f}, {8, 1, 90, 1000, 40, 0.0f},   {64, 2, 20, 520, 4096, 20.0f},
+    {16, 16, 66, 480, 31, 0.0f},
 };
 
-// A window and a soft cap change nothing of the rule: levels, chunks, single rows and merged segments give the same bits.
+// A window and a soft cap change nothing of the rule: levels, chunks, single rows and merged segments give the same
+// bits.
 TEST_P(AttentionOfLevels, WindowAndSoftCapEqualScalarAndTwin) {
   std::mt19937 rng(6);
   for (const WindowCase& c : kWindowCases) {
-    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window " << c.window);
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window "
+                                    << c.window);
     const uint32_t tokens = c.first_position + c.rows;
-    const uint32_t gone = c.first_position >= c.window ? (c.first_position + 1 - c.window) / kPageTokens * kPageTokens : 0;
-    KvBlocks kv(GetParam(), GetParam(), c.head_dim, tokens);   // pages wholly before the window stay full of NaN
+    const uint32_t gone =
+        c.first_position >= c.window ? (c.first_position + 1 - c.window) / kPageTokens * kPageTokens : 0;
+    KvBlocks kv(GetParam(), GetParam(), c.head_dim, tokens);  // pages wholly before the window stay full of NaN
     fill_kv(kv, c.head_dim, gone, tokens, rng);
     Rows rows(c.rows, c.group, c.head_dim);
     rows.window = c.window;
@@ -314,7 +334,8 @@ TEST_P(AttentionOfLevels, WindowAndSoftCapEqualScalarAndTwin) {
 TEST_P(Attention, WindowedChunkEqualsItsRowsAndItsSegments) {
   std::mt19937 rng(8);
   for (const WindowCase& c : kWindowCases) {
-    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window " << c.window);
+    SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << " from " << c.first_position << " window "
+                                    << c.window);
     const uint32_t tokens = c.first_position + c.rows, segments = (tokens + kAttentionSegment - 1) / kAttentionSegment;
     KvBlocks kv(type(), type(), c.head_dim, tokens);
     fill_kv(kv, c.head_dim, 0, tokens, rng);
@@ -349,7 +370,8 @@ TEST_P(Attention, MixedKvTypes) {
       rows.fill(rng);
       set().attention(rows.args(kv, position));
       for (uint32_t h = 0; h < group; ++h) {
-        const auto twin = attention_twin(kv, rows.q.data() + h * head_dim, head_dim, position, rows.args(kv, position).scale);
+        const auto twin =
+            attention_twin(kv, rows.q.data() + h * head_dim, head_dim, position, rows.args(kv, position).scale);
         for (uint32_t d = 0; d < head_dim; ++d) ASSERT_NEAR(rows.out[h * head_dim + d], twin.out[d], twin.bound[d]);
       }
     }
@@ -390,8 +412,8 @@ struct MeanFixture {
   }
 };
 
-// With the mean's part taken out of K by one call and put back by the other, attention is that of the whole K: to the bit
-// equal at all levels, near the twin, and, where a channel is huge, nearer to f32 than without.
+// With the mean's part taken out of K by one call and put back by the other, attention is that of the whole K: to the
+// bit equal at all levels, near the twin, and, where a channel is huge, nearer to f32 than without.
 TEST_P(AttentionOfLevels, KeyMeanIsPutBack) {
   if (!is_quantised(GetParam())) return;
   std::mt19937 rng(8);
@@ -400,8 +422,8 @@ TEST_P(AttentionOfLevels, KeyMeanIsPutBack) {
        {std::tuple{64u, 32u, true, 0u}, {64u, 32u, true, 7u}, {80u, 20u, false, 1u}, {128u, 64u, true, 16u}}) {
     SCOPED_TRACE(testing::Message() << "head_dim " << head_dim);
     const MeanFixture mean(head_dim, half, neox, pairs, position / 32 + 1, rng);
-    KvBlocks without(GetParam(), KvType::f32, head_dim, position + 1), plain(GetParam(), KvType::f32, head_dim, position + 1),
-        exact(KvType::f32, KvType::f32, head_dim, position + 1);
+    KvBlocks without(GetParam(), KvType::f32, head_dim, position + 1),
+        plain(GetParam(), KvType::f32, head_dim, position + 1), exact(KvType::f32, KvType::f32, head_dim, position + 1);
     std::normal_distribution<float> normal(0, 1);
     const KernelSet& scalar = *kernel_set(Level::scalar);
     for (uint32_t t = 0; t <= position; ++t) {
@@ -428,7 +450,8 @@ TEST_P(AttentionOfLevels, KeyMeanIsPutBack) {
       set.attention(args);
       return std::vector<float>(rows.out.begin(), rows.out.end());
     };
-    const auto want = run(scalar, exact, nullptr), rough = run(scalar, plain, nullptr), got = run(scalar, without, &mean.view);
+    const auto want = run(scalar, exact, nullptr), rough = run(scalar, plain, nullptr),
+               got = run(scalar, without, &mean.view);
     double error = 0, rough_error = 0;
     for (uint32_t i = 0; i < group * head_dim; ++i) {
       error += std::abs(got[i] - want[i]);
@@ -436,10 +459,12 @@ TEST_P(AttentionOfLevels, KeyMeanIsPutBack) {
     }
     EXPECT_LT(error, rough_error * 0.7);
     for (uint32_t h = 0; h < group; ++h) {
-      const auto twin = attention_twin(without, rows.q.data() + h * head_dim, head_dim, position, rows.args(without, 0).scale, 0, 0, &mean.view);
+      const auto twin = attention_twin(without, rows.q.data() + h * head_dim, head_dim, position,
+                                       rows.args(without, 0).scale, 0, 0, &mean.view);
       for (uint32_t d = 0; d < head_dim; ++d) ASSERT_NEAR(got[h * head_dim + d], twin.out[d], twin.bound[d]);
     }
-    for (const KernelSet* set : levels_under_test()) ASSERT_TRUE(same_bits(run(*set, without, &mean.view).data(), got.data(), got.size())) << set->name;
+    for (const KernelSet* set : levels_under_test())
+      ASSERT_TRUE(same_bits(run(*set, without, &mean.view).data(), got.data(), got.size())) << set->name;
   }
 }
 

@@ -1,5 +1,5 @@
-// A KV cache in blocks for the attention tests, and attention over it in double precision: a naive full softmax that reads
-// the blocks by the layout that kernels/kv_block.h describes.
+// A KV cache in blocks for the attention tests, and attention over it in double precision: a naive full softmax that
+// reads the blocks by the layout that kernels/kv_block.h describes.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,8 +17,8 @@ namespace ellm::tests {
 
 using kernels::AttentionArgs;
 using kernels::KernelSet;
-using kernels::KvType;
 using kernels::kPageTokens;
+using kernels::KvType;
 
 /// Blocks of one layer and head, each at the end of readable memory. Slots that were not stored are full of NaN.
 class KvBlocks {
@@ -42,7 +42,8 @@ class KvBlocks {
       case KvType::f16: return half(block, d * kPageTokens + t);
       case KvType::f32: return scale(block, 0, d * kPageTokens + t);
       case KvType::int8:
-        return byte(block, (d / 4 * kPageTokens + t) * 4 + d % 4) * scale(block, (head_dim_ + 3) / 4 * 4 * kPageTokens, t);
+        return byte(block, (d / 4 * kPageTokens + t) * 4 + d % 4) *
+               scale(block, (head_dim_ + 3) / 4 * 4 * kPageTokens, t);
       case KvType::int4: break;
     }
     const double code = nibble(block, (d / 8 * kPageTokens + t) * 4 + d % 4, d % 8 >= 4);
@@ -177,7 +178,7 @@ inline TwinResult attention_twin(const KvBlocks& kv, const float* q, uint32_t he
   double most = -std::numeric_limits<double>::infinity(), score_error = 0;
   for (uint32_t t = first; t <= position; ++t) {
     double sum = key_mean_score(mean, q, head_dim, t), magnitude = 0;
-    for (uint32_t d = 0; mean && d < head_dim; ++d) magnitude += 100 * std::fabs(q[d]);   // of the mean: at most 40
+    for (uint32_t d = 0; mean && d < head_dim; ++d) magnitude += 100 * std::fabs(q[d]);  // of the mean: at most 40
     for (uint32_t d = 0; d < head_dim; ++d) {
       sum += query[d] * kv.k(t, d);
       magnitude += std::fabs(query[d]) * (std::fabs(kv.k(t, d)) + (kv.k_type() == KvType::int4 ? 16 : 0));
@@ -208,7 +209,8 @@ inline TwinResult attention_twin(const KvBlocks& kv, const float* q, uint32_t he
       }
       rounding += 0.501 / 32767 * top * codes;
     }
-    // Weights and their sum are off by the error of a score difference and of exp each; p, V and the sums add their steps.
+    // Weights and their sum are off by the error of a score difference and of exp each; p, V and the sums add their
+    // steps.
     r.bound[d] = magnitude * (std::expm1(4 * score_error) + (position + 100) * u) + rounding + 1e-37;
   }
   return r;

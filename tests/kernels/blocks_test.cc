@@ -18,8 +18,8 @@ namespace ellm::kernels {
 namespace {
 
 struct Vectors {
-  std::vector<float> inputs;                                                          // 1024
-  std::map<int32_t, std::pair<std::vector<std::byte>, std::vector<float>>> by_type;   // bytes, dequantised
+  std::vector<float> inputs;                                                         // 1024
+  std::map<int32_t, std::pair<std::vector<std::byte>, std::vector<float>>> by_type;  // bytes, dequantised
 };
 
 Vectors read_vectors(const std::string& path) {
@@ -56,7 +56,7 @@ TEST(QuantVectors, DequantiseEveryType) {
   if (!dir) GTEST_SKIP() << "ELLM_TEST_DATA is not set";
   const Vectors v = read_vectors(*dir + "/reference/quant_vectors.bin");
   for (WeightType type : kWeightTypes) {
-    if (type == WeightType::f32) continue;   // not among them
+    if (type == WeightType::f32) continue;  // not among them
     const auto found = v.by_type.find(static_cast<int32_t>(type));
     ASSERT_NE(found, v.by_type.end()) << block_shape(type).name;
     const auto& [bytes, floats] = found->second;
@@ -79,7 +79,8 @@ TEST(QuantVectors, QuantiseTheSimpleTypes) {
     EXPECT_EQ(ours, bytes) << block_shape(type).name;
   }
   std::byte nothing[210];
-  for (WeightType type : {WeightType::q2_k, WeightType::q4_k, WeightType::q6_k, WeightType::iq4_nl, WeightType::mxfp4}) {
+  for (WeightType type :
+       {WeightType::q2_k, WeightType::q4_k, WeightType::q6_k, WeightType::iq4_nl, WeightType::mxfp4}) {
     EXPECT_FALSE(quantize(type, v.inputs.data(), 256, nothing)) << block_shape(type).name;
   }
 }
@@ -101,7 +102,7 @@ TEST(Halves, AllOfThem) {
     }
     EXPECT_EQ(f32_to_f16(f), h);
     if ((h & 0x7fff) >= 0x7bff) continue;
-    const float next = f16_to_f32(static_cast<uint16_t>(h + 1)), middle = (f + next) / 2;   // exact
+    const float next = f16_to_f32(static_cast<uint16_t>(h + 1)), middle = (f + next) / 2;  // exact
     EXPECT_EQ(f32_to_f16(middle), h % 2 == 0 ? h : h + 1) << middle;
     EXPECT_EQ(f32_to_f16(std::nextafter(middle, f)), h);
     EXPECT_EQ(f32_to_f16(std::nextafter(middle, next)), h + 1);
@@ -113,7 +114,7 @@ TEST(Halves, AllOfThem) {
 
 TEST(Halves, Brain) {
   EXPECT_EQ(f32_to_bf16(1.0f), 0x3f80);
-  EXPECT_EQ(f32_to_bf16(1.00390625f), 0x3f80);   // a tie, to even
+  EXPECT_EQ(f32_to_bf16(1.00390625f), 0x3f80);  // a tie, to even
   EXPECT_EQ(f32_to_bf16(1.01171875f), 0x3f82);
   EXPECT_EQ(f32_to_bf16(1.0039064f), 0x3f81);
   EXPECT_EQ(f32_to_bf16(-INFINITY), 0xff80);
@@ -146,7 +147,8 @@ TEST(Panel, RepackThenRowEqualsDequantise) {
   for (WeightType type : kWeightTypes) {
     const bool k = block_shape(type).weights == 256;
     for (uint32_t rows = 1; rows <= 40; ++rows) {
-      static constexpr uint32_t k_widths[] = {256, 1024}, block_widths[] = {32, 96, 576}, float_widths[] = {1, 31, 64, 172};
+      static constexpr uint32_t k_widths[] = {256, 1024}, block_widths[] = {32, 96, 576},
+                                float_widths[] = {1, 31, 64, 172};
       std::span<const uint32_t> widths = block_widths;
       if (k) widths = k_widths;
       if (!is_quantised(type)) widths = float_widths;

@@ -7,8 +7,8 @@
 namespace ellm::kernels {
 
 const KernelSet& emulated_avx512_set() noexcept {
-  static constexpr KernelSet set = {"avx512 emulated", Level::avx512, ELLM_MATMUL(emulated_avx512), ELLM_ATTENTION(emulated_avx512),
-                                    ELLM_ROWS(emulated_avx512)};
+  static constexpr KernelSet set = {"avx512 emulated", Level::avx512, ELLM_MATMUL(emulated_avx512),
+                                    ELLM_ATTENTION(emulated_avx512), ELLM_ROWS(emulated_avx512)};
   return set;
 }
 

@@ -36,7 +36,7 @@ TEST(Exp, BelowOneUlpEverywhere) {
     if (x <= kHighest) look(x);
     if (-x >= kLowest) look(-x);
   }
-  for (int n = -126; n <= 127; ++n) {               // around the points where n changes
+  for (int n = -126; n <= 127; ++n) {  // around the points where n changes
     float x = static_cast<float>((n + 0.5) * 0.69314718055994531);
     for (int i = 0; i < 40; ++i, x = std::nextafter(x, 100.0f)) {
       if (x > kLowest && x < kHighest) look(x);
@@ -44,7 +44,7 @@ TEST(Exp, BelowOneUlpEverywhere) {
   }
   std::cout << "exp_spec: largest error " << worst << " ulp at " << worst_at << "\n";
   EXPECT_LT(worst, 0.9);
-  EXPECT_GT(worst, 0.5);                            // below would mean that the measure is wrong
+  EXPECT_GT(worst, 0.5);  // below would mean that the measure is wrong
 }
 
 TEST(Exp, Limits) {

@@ -16,7 +16,8 @@ class Guarded {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), bytes = (n * sizeof(T) + page - 1) / page * page;
     length_ = bytes + page;
     void* p = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED || mprotect(static_cast<char*>(p) + bytes, page, PROT_NONE) != 0) throw std::runtime_error("mmap");
+    if (p == MAP_FAILED || mprotect(static_cast<char*>(p) + bytes, page, PROT_NONE) != 0)
+      throw std::runtime_error("mmap");
     base_ = p;
     data_ = reinterpret_cast<T*>(static_cast<char*>(p) + bytes - n * sizeof(T));
   }

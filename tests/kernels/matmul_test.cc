@@ -35,11 +35,20 @@ struct GuardedActivations {
 
   GuardedActivations(uint32_t rows, uint32_t cols)
       : q(size_t{rows} * blocks(cols) * 32), scale(size_t{rows} * blocks(cols)), scaled_sum(scale.size()),
-        scaled_halves(2 * scale.size()), half_sums(2 * scale.size()),
-        minus_sum8(scale.size()), minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()),
-        f32(q.size()) {
-    view = {rows, cols, q.data(), scale.data(), scaled_sum.data(), scaled_halves.data(), half_sums.data(),
-            minus_sum8.data(), minus_sum16.data(), minus_sum128.data(), minus_halves32.data(), f32.data()};
+        scaled_halves(2 * scale.size()), half_sums(2 * scale.size()), minus_sum8(scale.size()),
+        minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()), f32(q.size()) {
+    view = {rows,
+            cols,
+            q.data(),
+            scale.data(),
+            scaled_sum.data(),
+            scaled_halves.data(),
+            half_sums.data(),
+            minus_sum8.data(),
+            minus_sum16.data(),
+            minus_sum128.data(),
+            minus_halves32.data(),
+            f32.data()};
   }
   static uint32_t blocks(uint32_t cols) { return (cols + 31) / 32; }
 };
@@ -105,8 +114,8 @@ std::vector<float> expected(const Problem& p, const std::vector<float>& bias, fl
   for (size_t i = 0; i < want.size(); ++i) {
     const bool same = bits(got[i]) == bits(want[i]) || (std::isnan(got[i]) && std::isnan(want[i]));
     if (!same) {
-      return ::testing::AssertionFailure() << "token " << i / rows << " row " << i % rows << ": " << got[i]
-                                           << " not " << want[i];
+      return ::testing::AssertionFailure()
+             << "token " << i / rows << " row " << i % rows << ": " << got[i] << " not " << want[i];
     }
   }
   return ::testing::AssertionSuccess();
@@ -129,8 +138,8 @@ void check(const Problem& p, Epilogue e = {}) {
       MatmulArgs args{p.w, x.view, first, last, out.data(), p.rows, e.bias ? bias.data() : nullptr, e.accumulate};
       set->matmul(args);
     }
-    ASSERT_TRUE(equals(out, want, p.rows)) << set->name << " " << block_shape(p.type).name << " rows " << p.rows << " cols "
-                                           << p.cols << " tokens " << p.tokens;
+    ASSERT_TRUE(equals(out, want, p.rows)) << set->name << " " << block_shape(p.type).name << " rows " << p.rows
+                                           << " cols " << p.cols << " tokens " << p.tokens;
   }
 }
 
@@ -141,7 +150,8 @@ class Matmul : public ::testing::TestWithParam<WeightType> {
 };
 
 TEST_P(Matmul, EveryRowCount) {
-  for (uint32_t rows = 1; rows <= 50; ++rows) check(Problem(GetParam(), rows, k_quant() ? 256 : 64, 1 + rows % 5, rng_));
+  for (uint32_t rows = 1; rows <= 50; ++rows)
+    check(Problem(GetParam(), rows, k_quant() ? 256 : 64, 1 + rows % 5, rng_));
 }
 
 TEST_P(Matmul, EveryTokenCount) {
@@ -182,7 +192,7 @@ TEST_P(Matmul, ExtremeCodes) {
       Problem p(GetParam(), 17, cols, 16, rng_);
       for (std::byte& b : p.src) b = static_cast<std::byte>(code);
       const auto [d, m] = twin::scale_place(GetParam());
-      for (size_t i = 0; i < p.src.size(); i += block) {   // scale and minimum 1, 0.5; MXFP4 keeps 2^code
+      for (size_t i = 0; i < p.src.size(); i += block) {  // scale and minimum 1, 0.5; MXFP4 keeps 2^code
         if (d >= 0) put(&p.src[i + d], 0x3c00);
         if (m >= 0) put(&p.src[i + m], 0x3800);
       }
@@ -207,7 +217,7 @@ TEST_P(Matmul, AbnormalScales) {
     if (at >= 0) {
       put(row + at, half);
     } else {
-      *row = static_cast<std::byte>(half >> 8);   // exponents 124 252 126 0 128 123
+      *row = static_cast<std::byte>(half >> 8);  // exponents 124 252 126 0 128 123
     }
     p.repack_source();
     check(p);
@@ -234,10 +244,11 @@ TEST_P(Matmul, NearDouble) {
             weights += std::fabs(w[c]);
           }
           size += weights * most;
-          rounding += weights * most / 127 * 0.5;   // half a step of every activation
+          rounding += weights * most / 127 * 0.5;  // half a step of every activation
         }
         // One rounding error of each of at most three operations a block (32 for float types), relative to the largest
-        // sum that can stand in the accumulator. With a minimum, w = d * q + m cancels: d * q alone is up to 32 times w.
+        // sum that can stand in the accumulator. With a minimum, w = d * q + m cancels: d * q alone is up to 32 times
+        // w.
         const double steps = is_quantised(p.type) ? cols / 32 * 3 * 32 : cols;
         const double bound = (is_quantised(p.type) ? rounding * 1.0001 : 0) + steps * 0x1p-24 * size;
         ASSERT_LE(std::fabs(out[t * p.rows + r] - exact), bound) << set->name << " " << block_shape(p.type).name;
@@ -257,7 +268,8 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
     std::vector<std::vector<float>> x(rows, std::vector<float>(cols));
     for (auto& row : x) {
       for (float& v : row) v = normal(rng) * std::exp2(static_cast<float>(rng() % 60) - 30);
-      for (uint32_t c = 0; c < 32; ++c) row[c] = static_cast<float>(static_cast<int>(rng() % 255) - 127) * 0.5f;   // ties
+      for (uint32_t c = 0; c < 32; ++c)
+        row[c] = static_cast<float>(static_cast<int>(rng() % 255) - 127) * 0.5f;  // ties
       row[5] = 63.5f;
       if (rng() % 3 == 0) std::fill_n(row.begin() + 64, 32, rng() % 2 == 0 ? 0.0f : 1e-31f);
     }
@@ -266,14 +278,14 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
       for (uint32_t t = 0; t < rows; ++t) {
         Guarded<float> row(cols);
         std::copy(x[t].begin(), x[t].end(), row.begin());
-        set->pack_q8(a.view, t, row.data(), 2, blocks);   // in two parts
+        set->pack_q8(a.view, t, row.data(), 2, blocks);  // in two parts
         set->pack_q8(a.view, t, row.data(), 0, 2);
         set->pack_f32(a.view, t, row.data(), 0, 3);
         set->pack_f32(a.view, t, row.data(), 3, blocks);
       }
       for (uint32_t t = 0; t < rows; ++t) {
         const twin::Token want = twin::quantise(x[t]);
-        uint32_t first = t / 16 * 16, width = 16;   // the tile, as activations.h describes it
+        uint32_t first = t / 16 * 16, width = 16;  // the tile, as activations.h describes it
         for (;; first += width) {
           while (width > rows - first) width /= 2;
           if (t < first + width) break;
@@ -344,10 +356,16 @@ TEST(ActivationsLayout, ArraysDoNotOverlap) {
     Guarded<std::byte> memory(bytes);
     const Activations a = Activations::bind(memory.data(), rows, cols);
     const size_t n = size_t{rows} * a.blocks();
-    std::pair<void*, size_t> arrays[] = {{a.q, n * 32},           {a.scale, n * 4},       {a.scaled_sum, n * 4},
-                                         {a.scaled_halves, n * 8}, {a.half_sums, n * 4},
-                                         {a.minus_sum8, n * 4},   {a.minus_sum16, n * 4}, {a.minus_sum128, n * 4},
-                                         {a.minus_halves32, n * 8}, {a.f32, n * 128}};
+    std::pair<void*, size_t> arrays[] = {{a.q, n * 32},
+                                         {a.scale, n * 4},
+                                         {a.scaled_sum, n * 4},
+                                         {a.scaled_halves, n * 8},
+                                         {a.half_sums, n * 4},
+                                         {a.minus_sum8, n * 4},
+                                         {a.minus_sum16, n * 4},
+                                         {a.minus_sum128, n * 4},
+                                         {a.minus_halves32, n * 8},
+                                         {a.f32, n * 128}};
     const std::byte* end = memory.data();
     for (auto [p, size] : arrays) {
       EXPECT_GE(static_cast<std::byte*>(p), end);

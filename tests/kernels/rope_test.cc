@@ -31,7 +31,7 @@ TEST(RopeAngles, WithinTheBound) {
     std::uniform_real_distribution<double> uniform(-range, range);
     for (int i = 0; i < 100000; ++i) look(uniform(rng));
   }
-  for (int k = 0; k < 100000; ++k) {                // next to the multiples of pi / 4
+  for (int k = 0; k < 100000; ++k) {  // next to the multiples of pi / 4
     const double a = k * 0.78539816339744831;
     look(a);
     look(std::nextafter(a, 0.0));

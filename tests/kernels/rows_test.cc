@@ -29,7 +29,9 @@ const KernelSet& scalar() { return *kernel_set(Level::scalar); }
 struct Row {
   Guarded<float> memory;
   uint32_t n;
-  Row(uint32_t size, uint32_t slack) : memory(size + slack), n(size) { std::fill(memory.begin(), memory.end(), 777.0f); }
+  Row(uint32_t size, uint32_t slack) : memory(size + slack), n(size) {
+    std::fill(memory.begin(), memory.end(), 777.0f);
+  }
   float* data() const { return memory.data(); }
   float& operator[](size_t i) const { return memory[i]; }
   void expect_slack_untouched() const {
@@ -87,7 +89,7 @@ TEST_P(RowFunctions, RmsNorm) {
         ASSERT_NEAR(out[i], y, std::fabs(y) * relative + 1e-44);
       }
     }
-    set().rms_norm(x.data(), weight.data(), x.n, 1e-5f, x.data());   // in place
+    set().rms_norm(x.data(), weight.data(), x.n, 1e-5f, x.data());  // in place
     ASSERT_TRUE(same_bits(x.data(), expected.data(), x.n));
   });
 }
@@ -124,7 +126,7 @@ TEST_P(RowFunctions, GeluMul) {
     for (uint32_t i = 0; i < gate.n; ++i) {
       const double x = gate[i], u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
       if (!(std::fabs(u) < 40)) continue;
-      const double y = x / (1 + std::exp(-2 * u)) * up[i];       // = x / 2 * (1 + tanh(u)) * up, without its cancellation
+      const double y = x / (1 + std::exp(-2 * u)) * up[i];  // = x / 2 * (1 + tanh(u)) * up, without its cancellation
       ASSERT_NEAR(out[i], y, std::fabs(y) * (8 * std::fabs(u) + 5) * 0x1p-24 + 1e-35) << gate[i];
       ASSERT_NEAR(y, x / 2 * (1 + std::tanh(u)) * up[i], std::fabs(x * up[i]) * 1e-14 + 1e-40);
     }
@@ -184,7 +186,7 @@ uint32_t naive_argmax(const float* x, uint32_t n) {
 TEST_P(RowFunctions, ArgMax) {
   for_rows([&](const Row& x, std::mt19937& rng) {
     ASSERT_EQ(set().argmax(x.data(), x.n), naive_argmax(x.data(), x.n));
-    for (uint32_t i = 0; i < x.n; ++i) x[i] = static_cast<float>(rng() % 5);        // ties
+    for (uint32_t i = 0; i < x.n; ++i) x[i] = static_cast<float>(rng() % 5);  // ties
     ASSERT_EQ(set().argmax(x.data(), x.n), naive_argmax(x.data(), x.n));
     for (uint32_t i = 0; i < x.n; ++i) x[i] = rng() % 2 ? 0.0f : -0.0f;
     ASSERT_EQ(set().argmax(x.data(), x.n), 0u);

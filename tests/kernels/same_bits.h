@@ -15,7 +15,8 @@ inline bool same_bits(float a, float b) {
 inline ::testing::AssertionResult same_bits(const float* a, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     if (!same_bits(a[i], b[i])) {
-      return ::testing::AssertionFailure() << "value " << i << " of " << n << ": " << std::hexfloat << a[i] << " and " << b[i];
+      return ::testing::AssertionFailure()
+             << "value " << i << " of " << n << ": " << std::hexfloat << a[i] << " and " << b[i];
     }
   }
   return ::testing::AssertionSuccess();

@@ -30,7 +30,7 @@ uint16_t compiler_half(float f) {
   return bits;
 }
 
-struct Slot {          // what a slot should hold, at the offsets of kv_block.h
+struct Slot {  // what a slot should hold, at the offsets of kv_block.h
   std::vector<std::pair<size_t, std::byte>> bytes;
   template <class T>
   void put(size_t offset, T value) {
@@ -65,7 +65,8 @@ Ranged ranged(const float* x, size_t n) {
   const float most = *std::max_element(x, x + n), least = *std::min_element(x, x + n);
   Ranged r{compiler_half((most - least) / 15 + 0.0f), compiler_half(least + 0.0f), {}};
   const float scale = f16_to_f32(r.scale), from = f16_to_f32(r.least), factor = scale > 0 ? 1 / scale : 0;
-  for (size_t i = 0; i < n; ++i) r.q.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint((x[i] - from) * factor), 0.0f, 15.0f)));
+  for (size_t i = 0; i < n; ++i)
+    r.q.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint((x[i] - from) * factor), 0.0f, 15.0f)));
   return r;
 }
 std::vector<uint8_t> put_ranges(Slot& s, size_t offset, const std::vector<float>& x, uint32_t slot, size_t padded) {
@@ -91,7 +92,8 @@ Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
     const size_t padded = (x.size() + 7) / 8 * 8;
     const auto codes = put_ranges(s, padded / 2 * 32, x, slot, padded);
     for (size_t d = 0; d < padded; d += 8)
-      for (size_t i = 0; i < 4; ++i) s.put((d / 8 * 32 + slot) * 4 + i, static_cast<uint8_t>(codes[d + i] | codes[d + 4 + i] << 4));
+      for (size_t i = 0; i < 4; ++i)
+        s.put((d / 8 * 32 + slot) * 4 + i, static_cast<uint8_t>(codes[d + i] | codes[d + 4 + i] << 4));
     return s;
   }
   x.resize((x.size() + 3) / 4 * 4);
@@ -111,7 +113,8 @@ Slot expected_v(KvType type, std::vector<float> x, uint32_t slot) {
     const auto codes = put_ranges(s, blocks * 16 * 32, x, slot, blocks * 32);
     for (size_t b = 0; b < blocks; ++b)
       for (size_t i = 0; i < 16; ++i)
-        s.put((slot / 4 * blocks + b) * 64 + i * 4 + slot % 4, static_cast<uint8_t>(codes[b * 32 + i] | codes[b * 32 + 16 + i] << 4));
+        s.put((slot / 4 * blocks + b) * 64 + i * 4 + slot % 4,
+              static_cast<uint8_t>(codes[b * 32 + i] | codes[b * 32 + 16 + i] << 4));
     return s;
   }
   x.resize((x.size() + 15) / 16 * 16);
@@ -136,7 +139,8 @@ void check(const KernelSet& set, const std::vector<float>& x, uint32_t slot) {
   Guarded<float> row(x.size());
   std::copy(x.begin(), x.end(), row.begin());
   for (const KvType type : {KvType::f16, KvType::int8, KvType::int4, KvType::f32}) {
-    SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " slot " << slot << " type " << static_cast<int>(type));
+    SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " slot " << slot << " type "
+                                    << static_cast<int>(type));
     Guarded<std::byte> k(k_block_bytes(type, head_dim)), v(v_block_bytes(type, head_dim));
     std::fill(k.begin(), k.end(), std::byte{0xa5});
     std::fill(v.begin(), v.end(), std::byte{0xa5});
@@ -165,9 +169,10 @@ TEST_P(Store, EverySizeAndSlot) {
 TEST_P(Store, RoundingAndRange) {
   std::mt19937 rng(2);
   std::vector<float> x(64);
-  for (int round = 0; round < 300; ++round) {     // finite floats of any exponent that a half can tell apart, and ties
+  for (int round = 0; round < 300; ++round) {  // finite floats of any exponent that a half can tell apart, and ties
     for (float& v : x) {
-      const uint32_t bits = (rng() & 0x80000000) | ((95 + rng() % 50) << 23) | (rng() & (round % 2 ? 0x7fffff : 0x7ff000));
+      const uint32_t bits =
+          (rng() & 0x80000000) | ((95 + rng() % 50) << 23) | (rng() & (round % 2 ? 0x7fffff : 0x7ff000));
       std::memcpy(&v, &bits, 4);
     }
     check(*GetParam(), x, 5);

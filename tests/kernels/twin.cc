@@ -84,13 +84,14 @@ Weight q2_k(const std::byte* s, uint32_t c) {
 }
 
 Weight q3_k(const std::byte* s, uint32_t c) {
-  const std::byte* packed = s + 96;   // 16 scales: low nibbles of 8 bytes, two more bits in 4 bytes
+  const std::byte* packed = s + 96;  // 16 scales: low nibbles of 8 bytes, two more bits in 4 bytes
   const uint32_t i = c / 16;
-  const int low = i < 8 ? u8(packed + i) & 15 : u8(packed + i - 8) >> 4, high = u8(packed + 8 + i % 4) >> (i / 4 * 2) & 3;
+  const int low = i < 8 ? u8(packed + i) & 15 : u8(packed + i - 8) >> 4,
+            high = u8(packed + 8 + i % 4) >> (i / 4 * 2) & 3;
   const int sc = low + 16 * high - 32, two = u8(s + 32 + c / 128 * 32 + c % 32) >> (c % 128 / 32 * 2) & 3;
   const int third = u8(s + c % 32) >> (c / 32) & 1;
   const float d = f(s + 108);
-  return {two + 4 * third - 4, d * static_cast<float>(sc), 0, -d, -sc};   // the specification negates both
+  return {two + 4 * third - 4, d * static_cast<float>(sc), 0, -d, -sc};  // the specification negates both
 }
 
 constexpr int kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -146,13 +147,14 @@ float float_weight(WeightType t, const std::byte* row, uint32_t c) {
   if (t == WeightType::f32) {
     std::memcpy(&v, row + 4 * c, 4);
   } else {
-    const uint32_t bits = static_cast<uint32_t>(u8(row + 2 * c)) << 16 | static_cast<uint32_t>(u8(row + 2 * c + 1)) << 24;
+    const uint32_t bits = static_cast<uint32_t>(u8(row + 2 * c)) << 16 | static_cast<uint32_t>(u8(row + 2 * c + 1))
+                                                                             << 24;
     std::memcpy(&v, &bits, 4);
   }
   return v;
 }
 
-void put_half(std::byte* p, double v) {   // |v| < 0.06, a multiple of 2^-20 below 2^-10, rounded by construction
+void put_half(std::byte* p, double v) {  // |v| < 0.06, a multiple of 2^-20 below 2^-10, rounded by construction
   const bool negative = v < 0;
   int exponent;
   const double fraction = std::frexp(std::fabs(v), &exponent);
@@ -166,7 +168,10 @@ void put_half(std::byte* p, double v) {   // |v| < 0.06, a multiple of 2^-20 bel
 
 ScalePlace scale_place(WeightType type) {
   switch (type) {
-    case WeightType::q4_1: case WeightType::q5_1: case WeightType::q4_k: case WeightType::q5_k: return {0, 2};
+    case WeightType::q4_1:
+    case WeightType::q5_1:
+    case WeightType::q4_k:
+    case WeightType::q5_k: return {0, 2};
     case WeightType::q2_k: return {80, 82};
     case WeightType::q3_k: return {108, -1};
     case WeightType::q6_k: return {208, -1};

@@ -22,9 +22,9 @@ std::vector<std::byte> random_rows(WeightType type, uint32_t rows, uint32_t cols
 
 /// One token's activations, quantised.
 struct Token {
-  std::vector<int8_t> q;        // (blocks, 32)
-  std::vector<float> scale;     // (blocks)
-  std::vector<int32_t> sum;     // (blocks): of q
+  std::vector<int8_t> q;     // (blocks, 32)
+  std::vector<float> scale;  // (blocks)
+  std::vector<int32_t> sum;  // (blocks): of q
 };
 Token quantise(const std::vector<float>& x);
 

@@ -22,7 +22,7 @@ std::vector<Recipe> read_recipes(const std::string& path) {
   std::vector<Recipe> recipes;
   std::ifstream in(path);
   std::string line;
-  std::getline(in, line);   // the heading
+  std::getline(in, line);  // the heading
   while (std::getline(in, line)) {
     std::vector<std::string> cells;
     std::stringstream row(line);

@@ -20,13 +20,23 @@ using Random = std::mt19937_64;
 uint64_t below(Random& random, uint64_t n) { return n ? random() % n : 0; }
 
 struct Seed {
-  std::string head;    // what is mutated
-  uint64_t size;       // of the file; the rest is zeros
+  std::string head;  // what is mutated
+  uint64_t size;     // of the file; the rest is zeros
 };
 
 std::string interesting_number(Random& random) {
-  const uint64_t values[] = {0, 1, 2, 3, 7, 8, 9, 12, 13, 31, 64, 255, 1u << 16, INT32_MAX, 1u << 31, UINT32_MAX,
-                             1ull << 32, 1ull << 61, 1ull << 62, INT64_MAX, 1ull << 63, UINT64_MAX - 31, UINT64_MAX};
+  const uint64_t values[] = {0,          1,
+                             2,          3,
+                             7,          8,
+                             9,          12,
+                             13,         31,
+                             64,         255,
+                             1u << 16,   INT32_MAX,
+                             1u << 31,   UINT32_MAX,
+                             1ull << 32, 1ull << 61,
+                             1ull << 62, INT64_MAX,
+                             1ull << 63, UINT64_MAX - 31,
+                             UINT64_MAX};
   const uint64_t value = values[below(random, std::size(values))];
   return GgufBuilder::raw(value).substr(0, random() % 2 ? 4 : 8);
 }
@@ -96,7 +106,7 @@ std::vector<Seed> tiny_models() {
     b.string(std::string(architecture) + ".rope.scaling.type", "yarn");
     b.f32(std::string(architecture) + ".rope.scaling.factor", 4);
     const std::string bytes = b.bytes();
-    seeds.push_back({bytes.substr(0, 5000), bytes.size()});   // metadata, the tensor list and a little of the data
+    seeds.push_back({bytes.substr(0, 5000), bytes.size()});  // metadata, the tensor list and a little of the data
   }
   return seeds;
 }
@@ -105,7 +115,7 @@ std::vector<Seed> stories() {
   const auto data = test_data();
   if (!data) return {};
   const std::string bytes = read_file(*data + "/models/stories260K.gguf");
-  return {{bytes.substr(0, 20000), bytes.size()}};   // metadata and tensor list end below 20,000 bytes
+  return {{bytes.substr(0, 20000), bytes.size()}};  // metadata and tensor list end below 20,000 bytes
 }
 
 TEST(Mutation, TinyModels) { run(tiny_models(), 1, std::chrono::seconds(2)); }

@@ -54,7 +54,7 @@ TEST(Config, Tiny) {
   EXPECT_EQ(config.rope.dimensions, 8u);
   EXPECT_EQ(config.rope.base, 10000);
   EXPECT_EQ(config.rope.scaling, RopeScaling::none);
-  EXPECT_EQ(config.size_label, "20K");   // 40*32 + 32 + 2*(32 + 32*32 + 2*32*16 + 32*32 + 32 + 3*32*64) = 19,872
+  EXPECT_EQ(config.size_label, "20K");  // 40*32 + 32 + 2*(32 + 32*32 + 2*32*16 + 32*32 + 32 + 3*32*64) = 19,872
 }
 
 TEST(Config, Qwen2) {
@@ -117,29 +117,28 @@ TEST(Config, RopeScaling) {
             "file.gguf: key 'llama.rope.scaling.factor': is missing, yarn scaling needs it");
 
   b.string("llama.rope.scaling.type", "longrope");
-  EXPECT_EQ(refusal(b),
-            "file.gguf: tensor 'rope_factors_long.weight' is missing, longrope scaling needs it");
+  EXPECT_EQ(refusal(b), "file.gguf: tensor 'rope_factors_long.weight' is missing, longrope scaling needs it");
   b.string("llama.rope.scaling.type", "dynamic");
-  EXPECT_EQ(refusal(b), "file.gguf: key 'llama.rope.scaling.type': unknown scaling 'dynamic', expected none, linear, yarn or "
-                        "longrope");
+  EXPECT_EQ(refusal(b),
+            "file.gguf: key 'llama.rope.scaling.type': unknown scaling 'dynamic', expected none, linear, yarn or "
+            "longrope");
 
   GgufBuilder llama3 = tiny_model();
   llama3.tensor_f32("rope_freqs.weight", {4}, 8.0f);
   EXPECT_EQ(config_of(llama3).rope.scaling, RopeScaling::llama3);
   EXPECT_EQ(make_rope_table(config_of(llama3).rope).frequency[0], 0.125);
   llama3.tensor_f32("rope_freqs.weight", {3}, 8.0f);
-  EXPECT_EQ(refusal(llama3),
-            "file.gguf: tensor 'rope_freqs.weight': 3 values, expected 4, one for each rotated pair");
+  EXPECT_EQ(refusal(llama3), "file.gguf: tensor 'rope_freqs.weight': 3 values, expected 4, one for each rotated pair");
   llama3.tensor_f32("rope_freqs.weight", {4}, 0.0f);
-  EXPECT_EQ(refusal(llama3),
-            "file.gguf: tensor 'rope_freqs.weight': a factor is 0.000000, expected 0.001 to 1e6");
+  EXPECT_EQ(refusal(llama3), "file.gguf: tensor 'rope_freqs.weight': a factor is 0.000000, expected 0.001 to 1e6");
 }
 
 TEST(Config, Refusals) {
   const auto with_u32 = [](const std::string& key, uint32_t x) { return refusal(tiny_model().u32("llama." + key, x)); };
-  EXPECT_EQ(refusal(tiny_model("mamba")),
-            "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of gemma2, gemma3, llama, phi3, "
-            "qwen2, qwen2moe, qwen3, qwen3moe");
+  EXPECT_EQ(
+      refusal(tiny_model("mamba")),
+      "file.gguf: key 'general.architecture': unknown architecture 'mamba', expected one of gemma2, gemma3, llama, phi3, "
+      "qwen2, qwen2moe, qwen3, qwen3moe");
   EXPECT_EQ(refusal(GgufBuilder{}), "file.gguf: key 'general.architecture' is missing");
   EXPECT_EQ(with_u32("block_count", 0), "file.gguf: key 'llama.block_count': 0, expected 1 to 65536");
   EXPECT_EQ(with_u32("block_count", 3), "file.gguf: tensor 'blk.2.attn_norm.weight' is missing");
@@ -153,7 +152,8 @@ TEST(Config, Refusals) {
   EXPECT_EQ(with_u32("rope.dimension_count", 7),
             "file.gguf: key 'llama.rope.dimension_count': 7, expected an even number");
   EXPECT_EQ(with_u32("rope.dimension_count", 10), "file.gguf: key 'llama.rope.dimension_count': 10, expected 2 to 8");
-  EXPECT_EQ(with_u32("expert_count", 8), "file.gguf: key 'llama.expert_count': mixtures of experts are not supported in "
+  EXPECT_EQ(with_u32("expert_count", 8),
+            "file.gguf: key 'llama.expert_count': mixtures of experts are not supported in "
             "architecture llama");
   EXPECT_EQ(with_u32("expert_count", 0), "(accepted)");
   EXPECT_EQ(refusal(tiny_model().remove("llama.context_length")), "file.gguf: key 'llama.context_length': is missing");
@@ -173,9 +173,10 @@ TEST(Config, TensorRefusals) {
   EXPECT_EQ(refusal(tiny_model().tensor("blk.1.attn_k.weight", {32, 16}, 9, std::string(16 * 36, '\0'))),
             "file.gguf: tensor 'blk.1.attn_k.weight': type Q8_1 is not supported for a weight matrix, expected one of "
             "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
-  EXPECT_EQ(refusal(tiny_model().tensor("output_norm.weight", {32}, 8, std::string(34, '\0'))),
-            "file.gguf: tensor 'output_norm.weight': type Q8_0 is not supported for a vector, expected one of F32, F16, "
-            "BF16");
+  EXPECT_EQ(
+      refusal(tiny_model().tensor("output_norm.weight", {32}, 8, std::string(34, '\0'))),
+      "file.gguf: tensor 'output_norm.weight': type Q8_0 is not supported for a vector, expected one of F32, F16, "
+      "BF16");
   EXPECT_EQ(refusal(tiny_model().tensor("output_norm.weight", {32}, 1, std::string(64, '\0'))), "(accepted)");
   EXPECT_EQ(refusal(tiny_model().tensor_f32("blk.0.attn_q_norm.weight", {8})),
             "file.gguf: tensor 'blk.0.attn_q_norm.weight': architecture llama with 2 layers has no such tensor");
@@ -194,9 +195,9 @@ TEST(ConfigReference, Models) {
   EXPECT_EQ(stories.kv_heads, 4u);
   EXPECT_EQ(stories.head_dim, 8u);
   EXPECT_EQ(stories.vocabulary, 512u);
-  for (const char* name : {"models/stories260K-Q4_K_M.gguf", "models/stories260K-split-00001-of-00003.gguf",
-                           "synth/llama-gqa-f32.gguf", "synth/qwen2-f32.gguf", "synth/qwen2-tied-f32.gguf",
-                           "synth/llama256-Q8_0.gguf", "synth/llama256-Q6_K.gguf"})
+  for (const char* name :
+       {"models/stories260K-Q4_K_M.gguf", "models/stories260K-split-00001-of-00003.gguf", "synth/llama-gqa-f32.gguf",
+        "synth/qwen2-f32.gguf", "synth/qwen2-tied-f32.gguf", "synth/llama256-Q8_0.gguf", "synth/llama256-Q6_K.gguf"})
     EXPECT_NO_THROW(read_config(*Gguf::open(*data + "/" + name))) << name;
   EXPECT_TRUE(read_config(*Gguf::open(*data + "/synth/qwen2-tied-f32.gguf")).tied_output);
   EXPECT_FALSE(read_config(*Gguf::open(*data + "/synth/qwen2-f32.gguf")).tied_output);

@@ -1,5 +1,5 @@
-// One answer: the logits are the same to the bit however a prompt is cut, on any number of threads, in any company, at any
-// kernel level.
+// One answer: the logits are the same to the bit however a prompt is cut, on any number of threads, in any company, at
+// any kernel level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::vector<std::string> levels() {
 }
 
 struct Subject {
-  const char* file;   // of the reference data, or "generated/KIND"
+  const char* file;  // of the reference data, or "generated/KIND"
   shm::KvType kv;
 };
 
@@ -79,7 +79,8 @@ TEST_P(Determinism, ChunkedEqualsWhole) {
   auto r = runner();
   const auto tokens = random_tokens(150, r.vocabulary(), 1);
   const auto whole = r.logits(tokens, 512);
-  for (uint32_t chunk : {1u, 2u, 7u, 32u, 33u, 64u, 149u}) EXPECT_TRUE(same_bits(whole, r.logits(tokens, chunk))) << chunk;
+  for (uint32_t chunk : {1u, 2u, 7u, 32u, 33u, 64u, 149u})
+    EXPECT_TRUE(same_bits(whole, r.logits(tokens, chunk))) << chunk;
 }
 
 TEST_P(Determinism, AnyNumberOfThreads) {
@@ -103,7 +104,8 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
   std::vector<ModelRunner::Sequence> sequences(5, first);
   std::vector<std::vector<uint32_t>> texts;
   std::vector<std::vector<float>> shared(sequences.size());
-  for (uint32_t i = 0; i < sequences.size(); ++i) texts.push_back(random_tokens(kSteps + 15 * i, r.vocabulary(), 20 + i));
+  for (uint32_t i = 0; i < sequences.size(); ++i)
+    texts.push_back(random_tokens(kSteps + 15 * i, r.vocabulary(), 20 + i));
   uint64_t alone_bytes = 0;
   for (uint32_t step = 0; step < texts.back().size(); ++step) {
     std::vector<ModelRunner::Feed> feeds;
@@ -111,7 +113,7 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
       if (step < texts[i].size()) feeds.push_back({&sequences[i], std::span(&texts[i][step], 1), 1});
     }
     const auto logits = r.step(feeds);
-    if (step == 0 && r.model().config().window == 0) {   // one page each behind the prefix's nine
+    if (step == 0 && r.model().config().window == 0) {  // one page each behind the prefix's nine
       const uint64_t page = r.kv_bytes_read() / (kSharedTokens / 32 + sequences.size());
       EXPECT_EQ(r.kv_bytes_read(), page * (kSharedTokens / 32 + sequences.size()));
       alone_bytes = page * (kSharedTokens / 32 + 1);
@@ -119,7 +121,8 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
     size_t at = 0;
     for (uint32_t i = 0; i < sequences.size(); ++i) {
       if (step >= texts[i].size()) continue;
-      shared[i].insert(shared[i].end(), logits.begin() + static_cast<long>(at), logits.begin() + static_cast<long>(at + r.vocabulary()));
+      shared[i].insert(shared[i].end(), logits.begin() + static_cast<long>(at),
+                       logits.begin() + static_cast<long>(at + r.vocabulary()));
       at += r.vocabulary();
     }
   }
@@ -127,7 +130,9 @@ TEST_P(Determinism, SharedPagesEqualPrivateOnes) {
     auto text = prefix;
     text.insert(text.end(), texts[i].begin(), texts[i].end());
     const auto whole = r.logits(text, 512);
-    EXPECT_TRUE(same_bits(std::vector(whole.begin() + kSharedTokens * static_cast<long>(r.vocabulary()), whole.end()), shared[i])) << i;
+    EXPECT_TRUE(same_bits(std::vector(whole.begin() + kSharedTokens * static_cast<long>(r.vocabulary()), whole.end()),
+                          shared[i]))
+        << i;
   }
   ModelRunner::Sequence single = first;
   r.step({&single, std::span(texts[0]).first(1), 1});
@@ -164,7 +169,8 @@ TEST_P(Determinism, AloneEqualsInABatch) {
     size_t at = 0;
     for (size_t f = 0; f < feeds.size(); ++f) {
       const size_t n = size_t{feeds[f].logits} * r.vocabulary();
-      together[who[f]].insert(together[who[f]].end(), rows.begin() + static_cast<long>(at), rows.begin() + static_cast<long>(at + n));
+      together[who[f]].insert(together[who[f]].end(), rows.begin() + static_cast<long>(at),
+                              rows.begin() + static_cast<long>(at + n));
       at += n;
     }
   }
@@ -202,7 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Reference, Determinism,
                                          Subject{"/synth/llama256-IQ4_XS.gguf", shm::KvType::f16}),
                          name_of_subject);
 
-/// A long single context, whose attention the workers split by segments: the same as its rows in a chunk, which is not split.
+/// A long single context, whose attention the workers split by segments: the same as its rows in a chunk, which is not
+/// split.
 TEST(Determinism, LongContextsSplitOverThreads) {
   for (const char* kind : {"phi3", "phi3-window"}) {
     const auto model = load_model(GeneratedModel(kind).path());
@@ -222,7 +229,8 @@ TEST(Determinism, LongContextsSplitOverThreads) {
       return rows;
     };
     const auto expected = last_five(1, 5);
-    for (const uint32_t threads : {1u, 4u}) EXPECT_TRUE(same_bits(expected, last_five(threads, 1))) << kind << ", " << threads;
+    for (const uint32_t threads : {1u, 4u})
+      EXPECT_TRUE(same_bits(expected, last_five(threads, 1))) << kind << ", " << threads;
   }
 }
 
@@ -263,8 +271,9 @@ TEST_P(RealLevels, SameBits) {
   std::printf("%s: %s\n", GetParam(), ran.c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Pulled, RealLevels, testing::Values("smollm2", "qwen-0.5b"),
-                         [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find('-')); });
+INSTANTIATE_TEST_SUITE_P(Pulled, RealLevels, testing::Values("smollm2", "qwen-0.5b"), [](const auto& info) {
+  return std::string(info.param).substr(0, std::string(info.param).find('-'));
+});
 
 }  // namespace
 }  // namespace ellm::tests

@@ -1,5 +1,5 @@
-// The forward pass against a float64 pass in numpy over the same file: over models that the tests generate, and, so that the
-// float64 pass itself is trusted, that pass against figures of others.
+// The forward pass against a float64 pass in numpy over the same file: over models that the tests generate, and, so
+// that the float64 pass itself is trusted, that pass against figures of others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ double largest_difference(const std::vector<float>& got, const std::vector<doubl
   return worst;
 }
 
-class Generated : public testing::TestWithParam<const char*> {};   // without $ELLM_TEST_DATA, too
+class Generated : public testing::TestWithParam<const char*> {};  // without $ELLM_TEST_DATA, too
 INSTANTIATE_TEST_SUITE_P(Float64, Generated, testing::Values("phi3", "phi3-window", "qwen2moe", "qwen3moe"),
                          [](const auto& info) {
                            std::string name = info.param;
@@ -36,9 +36,9 @@ TEST_P(Generated, LogitsEqualWithin1e4) {
   EXPECT_LT(worst, 1e-4);
 }
 
-// Weights of 8 bits and activations of 8 bits: a float64 pass that rounds activations likewise differs by a few codes that fall
-// on the other side (0.004; one of 64 in a row weighs much). Near one that does not round, and the likeliest token the same
-// where it is clear.
+// Weights of 8 bits and activations of 8 bits: a float64 pass that rounds activations likewise differs by a few codes
+// that fall on the other side (0.004; one of 64 in a row weighs much). Near one that does not round, and the likeliest
+// token the same where it is clear.
 TEST(GeneratedQuantised, Qwen2Moe) {
   const GeneratedModel model("qwen2moe-q8");
   ModelRunner runner(load_model(model.path()), {.kv_type = shm::KvType::f32});
@@ -53,7 +53,8 @@ TEST(GeneratedQuantised, Qwen2Moe) {
   EXPECT_LT(rounded, 0.01);
   EXPECT_LT(exact, 0.05);
   for (size_t row = 0; row < model.tokens().size(); ++row) {
-    std::vector<double> exact(want.begin() + static_cast<long>(row * vocabulary), want.begin() + static_cast<long>((row + 1) * vocabulary));
+    std::vector<double> exact(want.begin() + static_cast<long>(row * vocabulary),
+                              want.begin() + static_cast<long>((row + 1) * vocabulary));
     const auto best = static_cast<uint32_t>(std::ranges::max_element(exact) - exact.begin());
     std::ranges::nth_element(exact, exact.begin() + 1, std::greater());
     if (exact[0] - exact[1] > 0.5) {
@@ -65,22 +66,25 @@ TEST(GeneratedQuantised, Qwen2Moe) {
 // Which factors "longrope" takes hangs on the context that the model is loaded for, not on a request's length.
 TEST(GeneratedPhi3, ForShortContextsTakesTheShortFactors) {
   const GeneratedModel model("phi3");
-  ModelRunner runner(model::Model::load(model.path(), {.lock = false, .threads = 2, .context = 60}), {.kv_type = shm::KvType::f32});
+  ModelRunner runner(model::Model::load(model.path(), {.lock = false, .threads = 2, .context = 60}),
+                     {.kv_type = shm::KvType::f32});
   auto tokens = model.tokens();
   tokens.resize(60);
   EXPECT_LT(largest_difference(runner.logits(tokens, 512), model.short_logits()), 1e-4);
 }
 
-#define NEED_DATA()                                                         \
-  const auto data = test_data();                                            \
+#define NEED_DATA()              \
+  const auto data = test_data(); \
   if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set"
 
 TEST(Float64Pass, AgreesWithThePeersLogits) {
   NEED_DATA();
-  for (const std::string name : {"llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32", "qwen3-f32", "gemma2-f32", "gemma3-f32"}) {
+  for (const std::string name :
+       {"llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32", "qwen3-f32", "gemma2-f32", "gemma3-f32"}) {
     const double worst = std::stod(float64_pass("compare '" + *data + "/synth/" + name + ".gguf' '" + *data +
                                                 "/synth/reference_logits.json' " + name));
-    EXPECT_LT(worst, name.starts_with("gemma") ? 0.005 : 1e-4) << name;   // the peer looks its GELU up in a table of halves
+    EXPECT_LT(worst, name.starts_with("gemma") ? 0.005 : 1e-4)
+        << name;  // the peer looks its GELU up in a table of halves
   }
 }
 

@@ -1,5 +1,5 @@
-// One model in which every matrix has another weight type, also within one layer's q, k and v, against a float64 pass over the
-// same weights.
+// One model in which every matrix has another weight type, also within one layer's q, k and v, against a float64 pass
+// over the same weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,9 +122,9 @@ class MixedTypes : public testing::Test {
   std::vector<uint32_t> tokens_ = std::vector<uint32_t>(45);
 };
 
-// The pass in float64 rounds activations to 8 bits as we do, and nothing else: what is left (0.0008) is codes that fall on the
-// other side by a rounding error of floats. A pass that does not round is 0.14 of the logits' size away: random weights of types
-// with a minimum have a mean, which makes scores large and what they choose sensitive.
+// The pass in float64 rounds activations to 8 bits as we do, and nothing else: what is left (0.0008) is codes that fall
+// on the other side by a rounding error of floats. A pass that does not round is 0.14 of the logits' size away: random
+// weights of types with a minimum have a mean, which makes scores large and what they choose sensitive.
 TEST_F(MixedTypes, EqualsAFloat64PassThatRoundsActivations) {
   ModelRunner mixed(load(patchwork().quantised()), {.kv_type = shm::KvType::f32});
   const auto got = mixed.logits(tokens_);
@@ -135,7 +135,8 @@ TEST_F(MixedTypes, EqualsAFloat64PassThatRoundsActivations) {
     float64_pass(how + " '" + floats + "' " + comma_separated(tokens_) + " '" + out + "'");
     return read_values<double>(out);
   };
-  const double rounded = relative_error(got, pass("rounded '" + dir.write("mixed.gguf", patchwork().quantised()) + "'"));
+  const double rounded =
+      relative_error(got, pass("rounded '" + dir.write("mixed.gguf", patchwork().quantised()) + "'"));
   const double exact = relative_error(got, pass("model"));
   std::printf("relative error %.2g, %.2g of it without rounding\n", rounded, exact);
   EXPECT_LT(rounded, 5e-3);
@@ -147,7 +148,7 @@ TEST_F(MixedTypes, TheSameBitsAtEveryLevelAndInChunks) {
   const auto want = scalar.logits(tokens_, 512);
   const auto cpu = runtime::detect_cpu();
   for (const std::string level : {"avx2", "avx512"}) {
-    if (!(level == "avx2" ? cpu.runs_avx2() : cpu.runs_avx512())) continue;   // tests/kernels runs it emulated
+    if (!(level == "avx2" ? cpu.runs_avx2() : cpu.runs_avx512())) continue;  // tests/kernels runs it emulated
     ModelRunner runner(model, {.kernels = level});
     for (uint32_t chunk : {512u, 1u, 7u}) {
       const auto got = runner.logits(tokens_, chunk);

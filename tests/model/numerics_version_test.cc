@@ -13,7 +13,7 @@ namespace {
 struct Known {
   const char* file;
   shm::KvType kv;
-  uint64_t pages, logits;   // XXH3-64 of the payload of 3 pages, of 96 rows of logits
+  uint64_t pages, logits;  // XXH3-64 of the payload of 3 pages, of 96 rows of logits
 };
 
 constexpr uint32_t kVersion = 3;

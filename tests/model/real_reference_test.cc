@@ -15,7 +15,7 @@ namespace {
 
 using boost::json::value;
 
-constexpr size_t kFirstCounted = 8;   // the first positions of some models carry huge activations: means begin here
+constexpr size_t kFirstCounted = 8;  // the first positions of some models carry huge activations: means begin here
 constexpr double kClearMargin = 0.7;
 
 /// KL(exact ‖ ours) over the listed tokens, all others lumped into one.
@@ -57,8 +57,8 @@ class RealReference : public testing::Test {
     std::vector<double> ours_kl, peer_kl;
     for (const value& text : reference_.at("texts").as_array()) check_text(text, ours_kl, peer_kl);
     const double ours = geometric_mean(ours_kl), peer = geometric_mean(peer_kl);
-    std::printf("%s (%s): geometric mean KL from exact %.3g, peer %.3g, ratio %.2f\n", name.c_str(), runner_->kernels().name, ours,
-                peer, ours / peer);
+    std::printf("%s (%s): geometric mean KL from exact %.3g, peer %.3g, ratio %.2f\n", name.c_str(),
+                runner_->kernels().name, ours, peer, ours / peer);
     EXPECT_LE(ours, 1.25 * peer);
     for (const value& chat : reference_.at("chats").as_array()) check_chat(chat);
   }
@@ -91,9 +91,10 @@ class RealReference : public testing::Test {
       peer_kl.push_back(std::max(peer[i], 1e-9));
     }
     const double perplexity = std::exp(nll / static_cast<double>(tokens.size() - 1));
-    const double exact = text.at("perplexity").to_number<double>(), peers = text.at("peer_perplexity").to_number<double>();
-    std::printf("  %-6s perplexity %.4f, exact %.4f, peer %.4f; worst miss at margin %.2f\n", which.c_str(), perplexity, exact, peers,
-                worst_miss);
+    const double exact = text.at("perplexity").to_number<double>(),
+                 peers = text.at("peer_perplexity").to_number<double>();
+    std::printf("  %-6s perplexity %.4f, exact %.4f, peer %.4f; worst miss at margin %.2f\n", which.c_str(), perplexity,
+                exact, peers, worst_miss);
     EXPECT_LE(std::abs(perplexity - exact), std::max(1.25 * std::abs(peers - exact), 0.01 * exact)) << which;
   }
 
@@ -104,7 +105,8 @@ class RealReference : public testing::Test {
         {"add_generation_prompt", true}};
     const auto& model = runner_->model();
     ASSERT_NE(model.chat_template(), nullptr) << model.chat_template_error();
-    EXPECT_EQ(model.tokenizer()->encode(model.chat_template()->render(variables), {.add_special = false}), tokens) << chat.at("prompt");
+    EXPECT_EQ(model.tokenizer()->encode(model.chat_template()->render(variables), {.add_special = false}), tokens)
+        << chat.at("prompt");
     const size_t begin = tokens.size() - 1;
     const auto answer = numbers<uint32_t>(chat.at("peer_greedy"));
     tokens.insert(tokens.end(), answer.begin(), answer.end());
@@ -113,7 +115,8 @@ class RealReference : public testing::Test {
     const auto margin = numbers<double>(chat.at("margin"));
     for (size_t i = 0; i < argmax.size(); ++i) {
       if (margin[i] > kClearMargin) {
-        EXPECT_EQ(best_of(row_of(logits, begin + i, runner_->vocabulary())), argmax[i]) << chat.at("prompt") << " answer position " << i;
+        EXPECT_EQ(best_of(row_of(logits, begin + i, runner_->vocabulary())), argmax[i])
+            << chat.at("prompt") << " answer position " << i;
       }
     }
   }
@@ -123,8 +126,8 @@ class RealReference : public testing::Test {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-// What int8 KV adds to the divergence of the served model, whose activations are rounded, too. Measured: 1.37 times; the aim is
-// 1.25 (HACKING.md, "Decisions").
+// What int8 KV adds to the divergence of the served model, whose activations are rounded, too. Measured: 1.37 times;
+// the aim is 1.25 (HACKING.md, "Decisions").
 TEST_F(RealReference, Int8KvAsServed) {
   std::vector<double> f16_kl, int8_kl;
   for (const char* name : {"smollm2", "qwen-0.5b"}) {
@@ -180,8 +183,9 @@ TEST(RealPeer, Gemma3) {
     const auto margin = numbers<double>(text.at("peer_margin")), peer = numbers<double>(text.at("peer_nll"));
     double nll[2] = {}, peer_nll[2] = {};
     run(tokens, [&](size_t i, std::span<const float> row) {
-      if (i >= kFirstCounted && margin[i] > 2 * kClearMargin) {   // the peer's, who rounds, too
-        EXPECT_EQ(runner.kernels().argmax(row.data(), runner.vocabulary()), argmax[i]) << which << " position " << i << " margin " << margin[i];
+      if (i >= kFirstCounted && margin[i] > 2 * kClearMargin) {  // the peer's, who rounds, too
+        EXPECT_EQ(runner.kernels().argmax(row.data(), runner.vocabulary()), argmax[i])
+            << which << " position " << i << " margin " << margin[i];
       }
       if (i + 1 == tokens.size()) return;
       nll[i / 512] += runner.kernels().log_sum_exp(row.data(), runner.vocabulary()) - row[tokens[i + 1]];

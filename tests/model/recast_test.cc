@@ -1,4 +1,5 @@
-// Trained weights of llama models as phi3 and qwen2moe models (tests/model/recast.py), which llama.cpp says compute the same.
+// Trained weights of llama models as phi3 and qwen2moe models (tests/model/recast.py), which llama.cpp says compute the
+// same.
 #include <gtest/gtest.h>
 
 #include "tests/support/generated_model.h"
@@ -11,7 +12,8 @@ namespace {
 
 std::string recast(const std::string& architecture, const std::string& source, const TempDir& dir) {
   const std::string path = (dir.path() / (architecture + ".gguf")).string();
-  output_of("/usr/bin/python3 '" ELLM_SOURCE_DIR "/tests/model/recast.py' " + architecture + " '" + source + "' '" + path + "'");
+  output_of("/usr/bin/python3 '" ELLM_SOURCE_DIR "/tests/model/recast.py' " + architecture + " '" + source + "' '" +
+            path + "'");
   return path;
 }
 
@@ -23,8 +25,9 @@ std::shared_ptr<const model::Model> load_floats(const std::string& path) {
 /// How far the logits of both recasts are from the source's.
 void compare(const std::string& source, size_t count, double bound) {
   ModelRunner original(load_floats(source), {.kv_type = shm::KvType::f32});
-  auto tokens = original.model().tokenizer()->encode("Once upon a time there was a little girl. Her name was Lily, and she had a dog.\n\n"
-                                                     "One day they went to the park. She said: \"Look, Tom, 3 + 4 = 7!\"");
+  auto tokens = original.model().tokenizer()->encode(
+      "Once upon a time there was a little girl. Her name was Lily, and she had a dog.\n\n"
+      "One day they went to the park. She said: \"Look, Tom, 3 + 4 = 7!\"");
   tokens.resize(std::min(tokens.size(), count));
   const auto logits = original.logits(tokens);
   const std::vector<double> want(logits.begin(), logits.end());

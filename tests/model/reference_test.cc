@@ -28,8 +28,8 @@ std::vector<float> read_npy_f32(const std::string& path) {
   return out;
 }
 
-#define NEED_DATA()                                                         \
-  const auto data = test_data();                                            \
+#define NEED_DATA()              \
+  const auto data = test_data(); \
   if (!data) GTEST_SKIP() << "ELLM_TEST_DATA is not set"
 
 // ---- small models -------------------------------------------------------------------------------------------------
@@ -50,7 +50,8 @@ TEST(Reference, Stories260kLogitsEqualAFloat64Pass) {
 class Synth : public testing::TestWithParam<const char*> {
  protected:
   /// Runs the common text; calls `each` with the expected and our row at the listed positions.
-  void run(const std::string& data, shm::KvType kv, const std::function<void(const std::vector<double>&, std::span<const float>)>& each) {
+  void run(const std::string& data, shm::KvType kv,
+           const std::function<void(const std::vector<double>&, std::span<const float>)>& each) {
     ModelRunner runner(load_model(data + "/synth/" + GetParam() + ".gguf"), {.kv_type = kv});
     const value all = read_json(data + "/synth/reference_logits.json");
     expected_ = all.at("models").at(GetParam());
@@ -71,7 +72,8 @@ class SynthFloat : public Synth {};
 
 TEST_P(SynthFloat, LogitsEqualThePeersWithin1e3) {
   NEED_DATA();
-  const bool gemma = std::string_view(GetParam()).starts_with("gemma");   // the peer looks its GELU up in a table of halves
+  const bool gemma =
+      std::string_view(GetParam()).starts_with("gemma");  // the peer looks its GELU up in a table of halves
   double worst = 0;
   run(*data, shm::KvType::f32, [&](const auto& want, auto got) {
     ASSERT_EQ(got.size(), want.size());
@@ -81,13 +83,15 @@ TEST_P(SynthFloat, LogitsEqualThePeersWithin1e3) {
   EXPECT_LT(worst, gemma ? 5e-3 : 1e-3);
 }
 INSTANTIATE_TEST_SUITE_P(Reference, SynthFloat,
-                         testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32", "qwen3-f32", "gemma2-f32", "gemma3-f32"));
+                         testing::Values("llama-gqa-f32", "qwen2-f32", "qwen2-tied-f32", "qwen3-f32", "gemma2-f32",
+                                         "gemma3-f32"));
 
 class SynthQuantised : public Synth {};
 
-/// The peer rounds activations, too, in its own way: argmax equal where its two best are clearly apart, and the text's mean
-/// log-likelihood within 1 % (random weights: a perplexity of about 25,000, within a tenth). Every published mix of K-quants
-/// is among them: Q2_K (with Q3_K, Q6_K), Q3_K_M (Q3_K, Q4_K, Q5_K, Q6_K), Q4_K_M, Q5_K_M (with Q6_K), IQ4_XS (with Q6_K).
+/// The peer rounds activations, too, in its own way: argmax equal where its two best are clearly apart, and the text's
+/// mean log-likelihood within 1 % (random weights: a perplexity of about 25,000, within a tenth). Every published mix
+/// of K-quants is among them: Q2_K (with Q3_K, Q6_K), Q3_K_M (Q3_K, Q4_K, Q5_K, Q6_K), Q4_K_M, Q5_K_M (with Q6_K),
+/// IQ4_XS (with Q6_K).
 TEST_P(SynthQuantised, AgreesWithThePeer) {
   NEED_DATA();
   run(*data, shm::KvType::f16, [&](std::vector<double> want, auto got) {

@@ -35,7 +35,7 @@ TEST(Rope, Linear) { expect_table(make_rope_table(rope(20, 10000, RopeScaling::l
 TEST(Rope, Llama3ByFactors) {
   RopeConfig config = rope(64, 500000, RopeScaling::llama3);
   config.frequency_factors.assign(std::begin(kLlama3Factors), std::end(kLlama3Factors));
-  expect_table(make_rope_table(config), kLlama3, 6e-8);   // the factors are f32
+  expect_table(make_rope_table(config), kLlama3, 6e-8);  // the factors are f32
 }
 
 TEST(Rope, Yarn) {

@@ -42,7 +42,7 @@ std::vector<std::pair<uint32_t, double>> brute_force(const std::vector<float>& l
   return all;
 }
 
-TEST(UniformDraw, EqualsPhilox4x32_10KnownAnswers) {   // Random123's kat_vectors
+TEST(UniformDraw, EqualsPhilox4x32_10KnownAnswers) {  // Random123's kat_vectors
   EXPECT_EQ(uniform_draw(0, 0, 0), static_cast<float>(0x6627e8d5u >> 8) * 0x1p-24f);
   EXPECT_NE(uniform_draw(0, 0, 1), uniform_draw(0, 0, 0));
   EXPECT_NE(uniform_draw(0, 1, 0), uniform_draw(0, 0, 0));
@@ -55,7 +55,7 @@ TEST(UniformDraw, IsUniform) {
   for (int i = 0; i < kDraws; ++i) ++cells[static_cast<size_t>(uniform_draw(7, 3, static_cast<uint64_t>(i)) * kCells)];
   double chi = 0;
   for (int c : cells) chi += std::pow(c - kDraws / kCells, 2) / (kDraws / kCells);
-  EXPECT_LT(chi, 85.4);   // 99.9 % quantile for 49 degrees of freedom
+  EXPECT_LT(chi, 85.4);  // 99.9 % quantile for 49 degrees of freedom
 }
 
 TEST(Sampler, GreedyTakesTheBestAndTheLowestOfEquals) {
@@ -71,7 +71,8 @@ struct Setting {
 
 class Distribution : public testing::TestWithParam<Setting> {};
 
-/// Many draws at different positions follow the brute-force distribution (chi-square over the likely tokens) and never leave it.
+/// Many draws at different positions follow the brute-force distribution (chi-square over the likely tokens) and never
+/// leave it.
 TEST_P(Distribution, FollowsTheBook) {
   const auto logits = random_logits(300, 11);
   const auto expected = brute_force(logits, GetParam().params);
@@ -84,11 +85,18 @@ TEST_P(Distribution, FollowsTheBook) {
   for (const auto& [id, p] : expected) {
     const double n = counts.contains(id) ? counts[id] : 0;
     counts.erase(id);
-    if (p * kDraws < 10) { rest_expected += p * kDraws; rest += n; continue; }
+    if (p * kDraws < 10) {
+      rest_expected += p * kDraws;
+      rest += n;
+      continue;
+    }
     chi += std::pow(n - p * kDraws, 2) / (p * kDraws);
     ++cells;
   }
-  if (rest_expected >= 10) { chi += std::pow(rest - rest_expected, 2) / rest_expected; ++cells; }
+  if (rest_expected >= 10) {
+    chi += std::pow(rest - rest_expected, 2) / rest_expected;
+    ++cells;
+  }
   EXPECT_TRUE(counts.empty()) << "drew " << counts.begin()->first << ", which the settings exclude";
   EXPECT_LT(chi, cells + 4.5 * std::sqrt(2.0 * cells)) << cells << " cells";
 }
@@ -100,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, Distribution,
                                          Setting{"top_k_p", {.temperature = 1.5f, .top_k = 40, .top_p = 0.7f}},
                                          Setting{"top_p", {.temperature = 1, .top_p = 0.5f}},
                                          Setting{"min_p", {.temperature = 1, .top_p = 1, .min_p = 0.1f}},
-                                         Setting{"all", {.temperature = 0.9f, .top_k = 30, .top_p = 0.9f, .min_p = 0.02f}},
+                                         Setting{"all",
+                                                 {.temperature = 0.9f, .top_k = 30, .top_p = 0.9f, .min_p = 0.02f}},
                                          Setting{"tiny_p", {.temperature = 1, .top_p = 1e-6f}}),
                          [](const auto& info) { return info.param.name; });
 
@@ -120,7 +129,8 @@ TEST(Sampler, EveryLevelDrawsTheSame) {
   const auto logits = random_logits(5000, 6);
   for (const char* name : {"scalar", "auto"}) {
     Sampler one({.temperature = 1.3f}, choose_kernels("scalar")), other({.temperature = 1.3f}, choose_kernels(name));
-    for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(one.sample(logits, i, false).token, other.sample(logits, i, false).token);
+    for (uint64_t i = 0; i < 100; ++i)
+      EXPECT_EQ(one.sample(logits, i, false).token, other.sample(logits, i, false).token);
   }
 }
 
@@ -129,7 +139,7 @@ TEST(Sampler, PenaltiesAndBias) {
   Sampler presence({.temperature = 0, .presence_penalty = 0.2f}, level());
   EXPECT_EQ(presence.sample(logits, 0, false).token, 0u);
   presence.accept(0);
-  EXPECT_EQ(presence.sample(logits, 1, false).token, 1u);   // 1.8 < 1.9
+  EXPECT_EQ(presence.sample(logits, 1, false).token, 1u);  // 1.8 < 1.9
   Sampler frequency({.temperature = 0, .frequency_penalty = 0.04f}, level());
   frequency.accept(0);
   frequency.accept(0);
@@ -138,7 +148,7 @@ TEST(Sampler, PenaltiesAndBias) {
   EXPECT_EQ(frequency.sample(logits, 0, false).token, 1u);  // 1.88 < 1.9
   Sampler repetition({.temperature = 0, .repetition_penalty = 1.1f}, level());
   repetition.accept_prompt(0);
-  EXPECT_EQ(repetition.sample(logits, 0, false).token, 1u); // 2 / 1.1 < 1.9
+  EXPECT_EQ(repetition.sample(logits, 0, false).token, 1u);  // 2 / 1.1 < 1.9
   Sampler bias({.temperature = 0, .logit_bias = {{2, 100.0f}, {99, 5.0f}}}, level());
   EXPECT_EQ(bias.sample(logits, 0, false).token, 2u);
   Sampler ban({.temperature = 0, .logit_bias = {{0, -100.0f}}}, level());

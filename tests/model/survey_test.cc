@@ -41,7 +41,8 @@ TEST(Survey, NamesWhatIsNotSupported) {
   EXPECT_TRUE(problems_of(complete_model()).empty());
   const std::string bytes(32 * 40, '\1');
   expect_one(complete_model().string("general.architecture", "mamba"), "architecture 'mamba': not supported (");
-  expect_one(complete_model().tensor("token_embd.weight", {32, 40}, 24, bytes), "weight type I8: not supported (1 tensor)");
+  expect_one(complete_model().tensor("token_embd.weight", {32, 40}, 24, bytes),
+             "weight type I8: not supported (1 tensor)");
   expect_one(complete_model().string("tokenizer.ggml.pre", "nosuch"), "unknown pre-tokenizer 'nosuch'");
   expect_one(complete_model().remove("tokenizer.ggml.model"), "tokenizer: key 'tokenizer.ggml.model' is missing");
   expect_one(complete_model().string("tokenizer.chat_template", "a\n{% if %}"), "chat template, line 2");

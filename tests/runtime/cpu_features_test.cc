@@ -14,9 +14,9 @@ namespace {
 /// A processor that has everything, under an operating system that saves everything. Register bits: Intel SDM.
 CpuidAnswers everything() {
   CpuidAnswers answers;
-  answers.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;             // FMA OSXSAVE AVX F16C
-  answers.leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;   // AVX2 AVX512 F DQ BW VL
-  answers.leaf7_ecx = 1u << 11;                                              // AVX512_VNNI
+  answers.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;            // FMA OSXSAVE AVX F16C
+  answers.leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // AVX2 AVX512 F DQ BW VL
+  answers.leaf7_ecx = 1u << 11;                                             // AVX512_VNNI
   answers.xcr0 = 0xe7;
   return answers;
 }
@@ -34,16 +34,16 @@ TEST(CpuFeatures, NothingThere) {
 
 TEST(CpuFeatures, StateThatIsNotSavedDisablesTheLevel) {
   CpuidAnswers answers = everything();
-  answers.xcr0 = 0x07;   // ymm, not zmm
+  answers.xcr0 = 0x07;  // ymm, not zmm
   EXPECT_TRUE(features_of(answers).runs_avx2());
   EXPECT_FALSE(features_of(answers).runs_avx512());
   EXPECT_FALSE(features_of(answers).avx512f);
-  for (uint64_t missing : {0x20, 0x40, 0x80}) {   // masks, upper halves, upper registers
+  for (uint64_t missing : {0x20, 0x40, 0x80}) {  // masks, upper halves, upper registers
     answers.xcr0 = 0xe7 & ~missing;
     EXPECT_TRUE(features_of(answers).runs_avx2());
     EXPECT_FALSE(features_of(answers).runs_avx512()) << missing;
   }
-  answers.xcr0 = 0x03;   // xmm only
+  answers.xcr0 = 0x03;  // xmm only
   EXPECT_FALSE(features_of(answers).runs_avx2());
   EXPECT_FALSE(features_of(answers).runs_avx512());
 }

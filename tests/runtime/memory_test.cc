@@ -19,7 +19,7 @@ using namespace ellm::runtime;
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMlockWorks = false;   // the sanitizers' own mlock does nothing
+constexpr bool kMlockWorks = false;  // the sanitizers' own mlock does nothing
 #else
 constexpr bool kMlockWorks = true;
 #endif
@@ -46,7 +46,7 @@ TEST(Region, IsZeroedWritableAlignedAndNotDumped) {
     EXPECT_EQ(region.data()[0], std::byte{0});
     EXPECT_EQ(region.data()[bytes - 1], std::byte{0});
     std::memset(region.data(), 7, bytes);
-    EXPECT_NE(vm_flags(region.data()).find(" dd "), std::string::npos);   // VM_DONTDUMP
+    EXPECT_NE(vm_flags(region.data()).find(" dd "), std::string::npos);  // VM_DONTDUMP
     EXPECT_NE(vm_flags(region.data() + bytes - 1).find(" dd "), std::string::npos);
   }
 }
@@ -78,7 +78,8 @@ TEST(Region, NothingAndTooMuch) {
 TEST(MemoryPolicy, Parse) {
   EXPECT_EQ(parse_memory_policy("local")->kind, MemoryPolicy::Kind::local);
   EXPECT_EQ(parse_memory_policy("interleave")->kind, MemoryPolicy::Kind::interleave);
-  for (const char* bad : {"", "Local", "bind", "bind:", "bind:x", "bind:-1", "bind:0x", "bind:9999", "bind:99999999999", "bind: 0"})
+  for (const char* bad :
+       {"", "Local", "bind", "bind:", "bind:x", "bind:-1", "bind:0x", "bind:9999", "bind:99999999999", "bind: 0"})
     EXPECT_FALSE(parse_memory_policy(bad)) << bad;
   const int node = numa_available() < 0 ? 0 : numa_node_of_cpu(sched_getcpu());
   const auto bind = parse_memory_policy("bind:" + std::to_string(node));
@@ -90,9 +91,9 @@ TEST(MemoryPolicy, Parse) {
 TEST(MemoryPolicy, IsWhatTheKernelApplies) {
   if (numa_available() < 0) GTEST_SKIP() << "a kernel without NUMA";
   const int node = numa_node_of_cpu(sched_getcpu());
-  for (auto [kind, mode] : {std::pair(MemoryPolicy::Kind::local, MPOL_DEFAULT),
-                            std::pair(MemoryPolicy::Kind::interleave, MPOL_INTERLEAVE),
-                            std::pair(MemoryPolicy::Kind::bind, MPOL_BIND)}) {
+  for (auto [kind, mode] :
+       {std::pair(MemoryPolicy::Kind::local, MPOL_DEFAULT), std::pair(MemoryPolicy::Kind::interleave, MPOL_INTERLEAVE),
+        std::pair(MemoryPolicy::Kind::bind, MPOL_BIND)}) {
     Region region = Region::map(1 << 20, {kind, node});
     if (region.policy_error() == EPERM) GTEST_SKIP() << "mbind is forbidden here";
     EXPECT_EQ(region.policy_error(), 0);
@@ -102,7 +103,9 @@ TEST(MemoryPolicy, IsWhatTheKernelApplies) {
     EXPECT_EQ(seen, mode);
     int where = -1;
     ASSERT_EQ(get_mempolicy(&where, nullptr, 0, region.data(), MPOL_F_NODE | MPOL_F_ADDR), 0);
-    if (kind == MemoryPolicy::Kind::bind) { EXPECT_EQ(where, node); }
+    if (kind == MemoryPolicy::Kind::bind) {
+      EXPECT_EQ(where, node);
+    }
   }
 }
 
@@ -116,7 +119,7 @@ TEST(Region, LocksWithinTheLimit) {
   if (!kMlockWorks) GTEST_SKIP() << "a sanitizer's mlock";
   Region region = Region::map(16384, {});
   if (const auto problem = lock_memory(region.data(), region.size())) GTEST_SKIP() << *problem;
-  EXPECT_NE(vm_flags(region.data()).find(" lo "), std::string::npos);   // VM_LOCKED
+  EXPECT_NE(vm_flags(region.data()).find(" lo "), std::string::npos);  // VM_LOCKED
 }
 
 /// In a child without privileges and with a limit of 64 KiB: the message names limit, need and remedies.
@@ -141,7 +144,8 @@ TEST(Region, LockSaysWhatLimitsIt) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   const std::string text = buffer;
-  for (const char* part : {"3 MiB", "RLIMIT_MEMLOCK is 64 KiB", "LimitMEMLOCK=infinity", "ulimit -l", "/etc/security/limits.conf"})
+  for (const char* part :
+       {"3 MiB", "RLIMIT_MEMLOCK is 64 KiB", "LimitMEMLOCK=infinity", "ulimit -l", "/etc/security/limits.conf"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
@@ -167,7 +171,7 @@ TEST(AvailableMemory, V2LimitOnTheWayUpMinusUseWithoutCache) {
   tree.file("/sys/fs/cgroup/user/memory.stat", "anon 5\nfile 300000000\ninactive_file " + std::to_string(100 * kMiB) +
                                                    "\nactive_file " + std::to_string(200 * kMiB) + "\nslab 9");
   EXPECT_EQ(available_memory_bytes(tree.root()), 700 * kMiB);
-  tree.file("/sys/fs/cgroup/user/ellm/memory.high", "51000");   // throttled beyond: a limit as well
+  tree.file("/sys/fs/cgroup/user/ellm/memory.high", "51000");  // throttled beyond: a limit as well
   EXPECT_EQ(available_memory_bytes(tree.root()), 50000u);
   tree.file("/sys/fs/cgroup/user/ellm/memory.current", "99999");
   EXPECT_EQ(available_memory_bytes(tree.root()), 0u);
@@ -183,7 +187,8 @@ TEST(AvailableMemory, V1) {
   EXPECT_EQ(available_memory_bytes(tree.root()), 8192000 * size_t{1024});
   tree.file("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", std::to_string(512 * kMiB));
   tree.file("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", std::to_string(500 * kMiB));
-  tree.file("/sys/fs/cgroup/memory/box/memory.stat", "inactive_file 1\ntotal_inactive_file " + std::to_string(88 * kMiB));
+  tree.file("/sys/fs/cgroup/memory/box/memory.stat",
+            "inactive_file 1\ntotal_inactive_file " + std::to_string(88 * kMiB));
   EXPECT_EQ(available_memory_bytes(tree.root()), 100 * kMiB);
 }
 

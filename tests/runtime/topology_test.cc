@@ -50,7 +50,7 @@ TEST(Topology, OfflineCpusAndSparseNumbers) {
   add_cpu(tree, 1, "1");
   add_cpu(tree, 3, "3-4");
   add_cpu(tree, 4, "3-4");
-  add_cpu(tree, 130, "2,130");   // its sibling is offline
+  add_cpu(tree, 130, "2,130");  // its sibling is offline
   const Topology topology = read_topology(tree.root());
   EXPECT_EQ(pairs(topology), (std::vector<std::pair<int, int>>{{1, 0}, {3, 0}, {130, 0}}));
   EXPECT_EQ(topology.nodes, 1);
@@ -84,7 +84,7 @@ TEST(Topology, QuotaV2IsTheLeastOnTheWayUp) {
   tree.file("/sys/fs/cgroup/system.slice/cpu.max", "50000 25000");
   EXPECT_EQ(read_topology(tree.root()).quota_cpus, 2);
   EXPECT_EQ(read_topology(tree.root()).default_threads(), 2);
-  tree.file("/sys/fs/cgroup/cpu.max", "20000 100000");   // as a container sees its own limit at its root
+  tree.file("/sys/fs/cgroup/cpu.max", "20000 100000");  // as a container sees its own limit at its root
   EXPECT_EQ(read_topology(tree.root()).default_threads(), 1);
 }
 
@@ -123,7 +123,7 @@ TEST(Topology, GroupMountedAtItsOwnPath) {
   tree.file("/sys/fs/cgroup/cpu/inner/cpu.cfs_quota_us", "100000");
   tree.file("/sys/fs/cgroup/cpu/inner/cpu.cfs_period_us", "100000");
   EXPECT_EQ(read_topology(tree.root()).quota_cpus, 1);
-  tree.file("/proc/self/cgroup", "4:cpu:/docker/abcdef");   // not below the mounted group: only that one is visible
+  tree.file("/proc/self/cgroup", "4:cpu:/docker/abcdef");  // not below the mounted group: only that one is visible
   EXPECT_EQ(read_topology(tree.root()).quota_cpus, 2);
 }
 

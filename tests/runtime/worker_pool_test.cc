@@ -73,19 +73,23 @@ TEST_P(WorkerPoolTest, NextHandsOutEveryItemOncePerPhase) {
   for (int run = 0; run < 2; ++run) {
     pool.run([&](Worker& worker) {
       for (uint32_t phase = 0; phase < kPhases; ++phase) {
-        const uint32_t which = phase % 8, other = (phase / 3) % 8;   // not every counter in every phase
-        for (uint32_t i; (i = worker.next(which)) < kItems;) taken[which * kItems + i].fetch_add(1, std::memory_order_relaxed);
+        const uint32_t which = phase % 8, other = (phase / 3) % 8;  // not every counter in every phase
+        for (uint32_t i; (i = worker.next(which)) < kItems;)
+          taken[which * kItems + i].fetch_add(1, std::memory_order_relaxed);
         if (other != which)
-          for (uint32_t i; (i = worker.next(other)) < kItems;) taken[other * kItems + i].fetch_add(1, std::memory_order_relaxed);
-        worker.barrier();   // the next phase uses the counters at once: a fast worker must find them cleared
+          for (uint32_t i; (i = worker.next(other)) < kItems;)
+            taken[other * kItems + i].fetch_add(1, std::memory_order_relaxed);
+        worker.barrier();  // the next phase uses the counters at once: a fast worker must find them cleared
         if (worker.index() == 0)
           for (uint32_t c = 0; c < 8; ++c)
             for (uint32_t i = 0; i < kItems; ++i)
-              wrong += taken[c * kItems + i].exchange(0, std::memory_order_relaxed) != (c == which || c == other ? 1u : 0u);
+              wrong +=
+                  taken[c * kItems + i].exchange(0, std::memory_order_relaxed) != (c == which || c == other ? 1u : 0u);
         worker.barrier();
       }
       // A job that ends with used counters: the next job's first phase starts from 0 as well.
-      while (worker.next(0) < kItems) {}
+      while (worker.next(0) < kItems) {
+      }
     });
   }
   EXPECT_EQ(wrong, 0u);
@@ -118,7 +122,9 @@ TEST_P(WorkerPoolTest, ShareCoversExactlyInGranules) {
       for (auto [first, last] : shares) {
         EXPECT_EQ(first, at);
         EXPECT_LE(first, last);
-        if (last != items) { EXPECT_EQ(last % granule, 0u); }
+        if (last != items) {
+          EXPECT_EQ(last % granule, 0u);
+        }
         const uint64_t pieces = (uint64_t{last} - first + granule - 1) / granule;
         least = std::min<uint32_t>(least, pieces);
         most = std::max<uint32_t>(most, pieces);
@@ -138,7 +144,8 @@ TEST_P(WorkerPoolTest, CrowdedSpinnersGetThrough) {
   std::atomic<uint32_t> wrong{0};
   pool.run([&](Worker& worker) {
     for (uint32_t phase = 1; phase <= 300; ++phase) {
-      if (phase % 100 == worker.index()) std::this_thread::sleep_for(std::chrono::milliseconds(2));   // others fall asleep
+      if (phase % 100 == worker.index())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // others fall asleep
       cells[worker.index()] = phase;
       worker.barrier();
       for (uint32_t cell : cells) wrong += cell != phase;
@@ -151,14 +158,14 @@ TEST_P(WorkerPoolTest, CrowdedSpinnersGetThrough) {
 INSTANTIATE_TEST_SUITE_P(Threads, WorkerPoolTest, testing::Values(1, 2, 4, 8, 19));
 
 TEST(WorkerPool, SleepsWhenIdleAndWakes) {
-  WorkerPool pool(pretend(64), 4, false);   // spins as if every worker had a CPU
+  WorkerPool pool(pretend(64), 4, false);  // spins as if every worker had a CPU
   std::atomic<uint32_t> done{0};
   const auto job = [&](Worker&) { ++done; };
   pool.run(job);
   const double before = cpu_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const double used = cpu_seconds() - before;
-  EXPECT_LT(used, 0.1);   // three workers that kept spinning would use up to 0.9 s, and at least 0.3 s
+  EXPECT_LT(used, 0.1);  // three workers that kept spinning would use up to 0.9 s, and at least 0.3 s
   pool.run(job);
   EXPECT_EQ(done, 8u);
 }

@@ -1,5 +1,5 @@
-// The disk tier under an engine: after a reboot (the pages in memory are gone) every prefix that the disk has is read, and
-// nothing but time is lost where it cannot be. The fake model's answers show a wrong page at once.
+// The disk tier under an engine: after a reboot (the pages in memory are gone) every prefix that the disk has is read,
+// and nothing but time is lost where it cannot be. The fake model's answers show a wrong page at once.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -117,7 +117,7 @@ TEST_F(Disk, AfterARebootThePrefixIsRead) {
   const RequestStats cold = ask(prompt);
   EXPECT_EQ(cold.cached_tokens, 0u);
   EXPECT_EQ(cold.disk_tokens, 0u);
-  boot("weights 1", false);   // a long prompt waits for the list
+  boot("weights 1", false);  // a long prompt waits for the list
   for (const auto& file : files()) EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0600));
   const RequestStats warm = ask(prompt);
   EXPECT_EQ(warm.cached_tokens, 399u);
@@ -162,11 +162,11 @@ TEST_F(Disk, OneTimeTextsLeaveRoomForOthers) {
   options_.bytes_per_day = 100'000;
   boot();
   for (uint32_t i = 0; i < 20; ++i) ask(prompt_of(200, i));
-  rig_.reset();   // writes what it may
+  rig_.reset();  // writes what it may
   const auto once = tier_->counters();
   EXPECT_LT(once.bytes, 65'000u);
   EXPECT_GT(once.bytes, 45'000u);
-  boot();   // with an allowance of its own
+  boot();  // with an allowance of its own
   options_.bytes_per_day = 0;
   for (uint32_t i = 30; i < 40; ++i) ask(prompt_of(200, i));
   for (uint32_t i = 36; i < 40; ++i) ask(prompt_of(200, i));
@@ -223,7 +223,7 @@ TEST_F(Disk, ManyAtOnceSomeCancelled) {
     std::vector<std::unique_ptr<Answer>> answers;
     std::vector<Tokens> prompts;
     for (uint32_t i = 0; i < 8; ++i) {
-      Tokens prompt = prompt_of(150 + random() % 200, random() % 4);   // the shorter are beginnings of the longer
+      Tokens prompt = prompt_of(150 + random() % 200, random() % 4);  // the shorter are beginnings of the longer
       answers.push_back(std::make_unique<Answer>());
       const auto id = rig_->engine->submit(greedy(prompt, 8, *answers.back())).id;
       prompts.push_back(prompt);
@@ -248,7 +248,7 @@ TEST_F(Disk, OtherUsersAndOtherModelsFindNothing) {
   EXPECT_EQ(ask(prompt, 5, 1000).disk_tokens, 199u);
   boot("weights 2");
   EXPECT_EQ(ask(prompt, 5, 1000).cached_tokens, 0u);
-  EXPECT_EQ(warnings(), "");   // others' files are no fault
+  EXPECT_EQ(warnings(), "");  // others' files are no fault
   tier_->erase("", 1000);
   boot();
   EXPECT_EQ(ask(prompt, 5, 1000).cached_tokens, 0u);
@@ -277,11 +277,11 @@ TEST_F(Disk, DamageCostsOnlyTime) {
     cached += stats.cached_tokens;
     const auto counters = tier_->counters();
     EXPECT_EQ((counters.files_skipped != 0) + (counters.pages_damaged != 0), 1) << at;
-    end();   // the tier's threads have said what they had to say
+    end();  // the tier's threads have said what they had to say
     const std::string said = warnings();
     EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
   }
-  EXPECT_GT(cached, 100u);   // pages before a damaged one
+  EXPECT_GT(cached, 100u);  // pages before a damaged one
   for (const off_t length : {bytes - 1, bytes / 2, off_t{100}, off_t{0}}) {
     std::filesystem::copy_file(whole, path, std::filesystem::copy_options::overwrite_existing);
     ASSERT_EQ(truncate(path.c_str(), length), 0);
@@ -314,7 +314,7 @@ TEST_F(Disk, TheBudgetHolds) {
   EXPECT_LE(sum, options_.budget_bytes);
   boot();
   EXPECT_EQ(ask(prompt_of(200, 29)).disk_tokens, 199u);
-  options_.budget_bytes = 30'000;   // less than there is
+  options_.budget_bytes = 30'000;  // less than there is
   boot();
   EXPECT_TRUE(await([&] { return tier_->counters().bytes <= options_.budget_bytes && !files().empty(); }));
 }
@@ -330,17 +330,17 @@ TEST_F(Disk, TheLeastRecentlyUsedGoesOverReboots) {
     ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
   }
   boot();
-  uint32_t used = 0;   // the text of the oldest file
+  uint32_t used = 0;  // the text of the oldest file
   for (; used < 6; ++used) {
     boot();
     ask(prompt_of(200, used));
     end();
-    struct stat status {};
+    struct stat status{};
     ASSERT_EQ(stat(all[0].c_str(), &status), 0);
     if (status.st_mtim.tv_sec > time) break;
   }
   ASSERT_LT(used, 6u);
-  for (uint32_t i = 1; i < 6; ++i) {   // the others were longer ago
+  for (uint32_t i = 1; i < 6; ++i) {  // the others were longer ago
     const timespec times[2] = {{0, UTIME_OMIT}, {time - i, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, all[i].c_str(), times, 0), 0);
   }
@@ -349,7 +349,7 @@ TEST_F(Disk, TheLeastRecentlyUsedGoesOverReboots) {
   ask(prompt_of(200, 100));
   end();
   EXPECT_EQ(files().size(), 4u);
-  EXPECT_TRUE(std::filesystem::exists(all[0]));   // used since
+  EXPECT_TRUE(std::filesystem::exists(all[0]));  // used since
   boot();
   EXPECT_EQ(ask(prompt_of(200, used)).disk_tokens, 199u);
   EXPECT_EQ(ask(prompt_of(200, 100)).disk_tokens, 199u);
@@ -370,11 +370,12 @@ TEST_F(Disk, AFullDiskEndsWritingNotServing) {
   EXPECT_EQ(files().size(), 0u);
   const std::string said = warnings();
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
-  EXPECT_NE(said.find("not written to disk any more: " + options_.directory + ": File too large"), std::string::npos) << said;
+  EXPECT_NE(said.find("not written to disk any more: " + options_.directory + ": File too large"), std::string::npos)
+      << said;
 }
 
 TEST_F(Disk, ADirectoryThatCannotBeHadIsNoTier) {
-  DiskOptions others = options_;   // the directory is this test's own tier's
+  DiskOptions others = options_;  // the directory is this test's own tier's
   EXPECT_EQ(DiskTier::open(others), nullptr);
   EXPECT_NE(warnings().find("another process uses it"), std::string::npos) << warnings();
   warnings_.clear();
@@ -389,7 +390,7 @@ TEST_F(Disk, ADiskThatHangsIsNotWaitedFor) {
   options_.read_always = false;
   ask(prompt);
   boot();
-  ask(prompt_of(400, 2));   // says how fast computing is
+  ask(prompt_of(400, 2));  // says how fast computing is
   const auto path = files().at(0);
   for (const auto& file : files()) {
     std::filesystem::remove(file);
@@ -397,10 +398,10 @@ TEST_F(Disk, ADiskThatHangsIsNotWaitedFor) {
   }
   const RequestStats stats = ask(prompt);
   EXPECT_EQ(stats.cached_tokens, 0u);
-  Answer cancelled;   // while it waits
+  Answer cancelled;  // while it waits
   rig_->engine->cancel(rig_->engine->submit(greedy(prompt_of(301, 1), 5, cancelled)).id);
   EXPECT_TRUE(cancelled.wait());
-  for (const auto& file : files()) close(open(file.c_str(), O_RDWR | O_NONBLOCK));   // lets go of the reader
+  for (const auto& file : files()) close(open(file.c_str(), O_RDWR | O_NONBLOCK));  // lets go of the reader
   EXPECT_TRUE(await([&] { return rig_->free() == pages_; }));
   ask(prompt);
 }

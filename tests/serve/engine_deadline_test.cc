@@ -1,4 +1,5 @@
-// Deadlines: a request ends within a step of its own, wherever it is, with what there is of it. The clock is the test's.
+// Deadlines: a request ends within a step of its own, wherever it is, with what there is of it. The clock is the
+// test's.
 #include <gtest/gtest.h>
 
 #include "tests/serve/answer.h"

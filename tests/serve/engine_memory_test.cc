@@ -9,7 +9,7 @@
 
 namespace {
 
-thread_local int spared = 0;            // scopes of this thread that are not refused anything
+thread_local int spared = 0;  // scopes of this thread that are not refused anything
 std::atomic<int64_t> before_refusal{INT64_MAX};
 std::atomic<int64_t> refusals_left{0};  // a refusal of more than one lasts
 std::atomic<uint32_t> refused{0};
@@ -36,7 +36,7 @@ void* allocate(size_t bytes) {
 
 void* operator new(size_t bytes) { return allocate(bytes); }
 void* operator new[](size_t bytes) { return allocate(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {   // std::stable_sort's, which does without
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {  // std::stable_sort's, which does without
   try {
     return allocate(bytes);
   } catch (const std::bad_alloc&) {

@@ -103,7 +103,8 @@ inline void FakeRunner::check_pages(std::span<const model::Chunk> chunks) {
     for (size_t i = 0; i < chunk.pages.size(); ++i) {
       const bool written = i >= chunk.first_position / shm::kPageTokens;
       uint8_t& mark = used[chunk.pages[i]];
-      if (mark == kWritten || (mark == kRead && written)) throw std::logic_error("a page is written and used by another");
+      if (mark == kWritten || (mark == kRead && written))
+        throw std::logic_error("a page is written and used by another");
       mark = written ? kWritten : kRead;
       if (written && kv_.record(chunk.pages[i]).state.load() != shm::PageState::filling)
         throw std::logic_error("a sealed page is written");

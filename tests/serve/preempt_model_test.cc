@@ -15,7 +15,6 @@
 namespace ellm::serve::testing {
 namespace {
 
-
 struct Told {
   Answer answer;
   std::vector<uint32_t> logprob_bits;

@@ -1,5 +1,6 @@
-// cached = recomputed, to the bit: random sequences of requests on an engine that has seen others before, against the same
-// request on an engine that has seen none, and against a list of everything that was stored. With a real forward pass.
+// cached = recomputed, to the bit: random sequences of requests on an engine that has seen others before, against the
+// same request on an engine that has seen none, and against a list of everything that was stored. With a real forward
+// pass.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,6 @@ namespace ellm::serve::testing {
 namespace {
 
 using Tokens = std::vector<uint32_t>;
-
 
 class PrefixModel : public ::testing::Test {
  protected:
@@ -94,7 +94,8 @@ uint32_t common(const Tokens& a, const Tokens& b) {
 }
 
 void expect_all_counted(const RequestStats& stats) {
-  EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens), stats.prompt_tokens);
+  EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens),
+            stats.prompt_tokens);
 }
 
 /// One after the other, in a cache that holds everything and in one that holds a tenth: the first shares exactly the

@@ -1,5 +1,5 @@
-// Users of one cache: a flood does not push out what another has within his share, and a cache far too small for the work
-// makes requests wait, not fail.
+// Users of one cache: a flood does not push out what another has within his share, and a cache far too small for the
+// work makes requests wait, not fail.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -41,23 +41,23 @@ void crowd(Rig& rig, uint32_t uid, uint32_t requests, uint32_t tokens, uint32_t 
 }
 
 TEST(PrefixShares, AFloodLeavesAnothersWorkingSet) {
-  Rig rig;   // 64 pages
+  Rig rig;  // 64 pages
   std::vector<Tokens> mine;
-  for (uint32_t i = 0; i < 5; ++i) {   // 5 pages each: 25 of a share of 32
+  for (uint32_t i = 0; i < 5; ++i) {  // 5 pages each: 25 of a share of 32
     mine.push_back(prompt_of(150, 7 + i));
     ask(rig, 1, mine[i]);
   }
-  crowd(rig, 2, 40, 200, 20);          // as many as run at once would take all pages
+  crowd(rig, 2, 40, 200, 20);  // as many as run at once would take all pages
   for (const Tokens& prompt : mine) EXPECT_EQ(ask(rig, 1, prompt).cached_tokens, prompt.size() - 1);
   crowd(rig, 3, 20, 300, 20);
-  for (uint32_t i = 4; i > 0; --i)     // of a third, 21 pages, what was used last
+  for (uint32_t i = 4; i > 0; --i)  // of a third, 21 pages, what was used last
     EXPECT_EQ(ask(rig, 1, mine[i]).cached_tokens, mine[i].size() - 1) << i;
 }
 
 /// A request larger than a share still runs, if nothing else of that user does.
 TEST(PrefixShares, NobodyStarves) {
   Rig rig;
-  for (uint32_t uid = 1; uid < 9; ++uid) ask(rig, uid, prompt_of(220, uid));   // 7 of 8 pages each
+  for (uint32_t uid = 1; uid < 9; ++uid) ask(rig, uid, prompt_of(220, uid));  // 7 of 8 pages each
   ask(rig, 9, prompt_of(450, 90));
   crowd(rig, 9, 6, 400, 8);
   EXPECT_EQ(rig.free(), rig.pages);
@@ -66,27 +66,30 @@ TEST(PrefixShares, NobodyStarves) {
 TEST(PrefixShares, AWorkingSetOfTenCachesIsAnsweredAll) {
   EngineLimits limits = Rig::small();
   limits.max_queued = 256;
-  Rig rig({}, limits);                 // 64 pages = 2,048 tokens
+  Rig rig({}, limits);  // 64 pages = 2,048 tokens
   uint64_t evicted = 0;
   for (uint32_t round = 0; round < 2; ++round) {
-    crowd(rig, 1, 60, 200, 40);        // 60 requests of 8 pages: seven and a half caches
+    crowd(rig, 1, 60, 200, 40);  // 60 requests of 8 pages: seven and a half caches
     crowd(rig, 2, 60, 60, 40);
     for (const uint32_t uid : {1u, 2u}) {
       const auto stats = ask(rig, uid, prompt_of(uid == 1 ? 200 : 60, 1000 * uid));
       evicted += stats.recomputed[static_cast<size_t>(Reason::evicted)];
-      EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens), stats.prompt_tokens);
+      EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens),
+                stats.prompt_tokens);
     }
   }
   EXPECT_GT(evicted, 0u);
   EXPECT_EQ(rig.free(), rig.pages);
 }
 
-/// What is asked for in a named namespace is found by all who use it; there one's own is found, too, but not the other way
-/// round, and who could have used it is told.
+/// What is asked for in a named namespace is found by all who use it; there one's own is found, too, but not the other
+/// way round, and who could have used it is told.
 TEST(PrefixShares, ANamedNamespaceIsShared) {
   Rig rig;
   const uint64_t docs = shm::namespace_of_name("docs");
-  const auto told = [](const RequestStats& stats, Reason reason) { return stats.recomputed[static_cast<size_t>(reason)]; };
+  const auto told = [](const RequestStats& stats, Reason reason) {
+    return stats.recomputed[static_cast<size_t>(reason)];
+  };
   const Tokens text = prompt_of(150, 1);
   Tokens longer = text;
   longer.resize(180, 5);

@@ -73,7 +73,7 @@ TEST(Prefix, MatchesToTheTokenWhereverTextsPart) {
     Answer first, second;
     ask(rig, first, prompt_of(100, 1), 1);
     ask(rig, second, Tokens(prompt_of(at, 1)) + prompt_of(40, 2), 1);
-    const uint32_t tail = prompt_of(1, 2)[0] == prompt_of(100, 1)[at] ? 1 : 0;   // by chance
+    const uint32_t tail = prompt_of(1, 2)[0] == prompt_of(100, 1)[at] ? 1 : 0;  // by chance
     EXPECT_EQ(second.stats.cached_tokens, at + tail) << at;
     EXPECT_EQ(second.stats.recomputed, (Reasons{40 - tail}));
   }
@@ -104,7 +104,7 @@ TEST(Prefix, TheNextTurnReusesTheAnswer) {
     ask(rig, answer, talk, 17);
     EXPECT_EQ(answer.stats.cached_tokens, stored);
     talk = talk + answer.tokens;
-    stored = static_cast<uint32_t>(talk.size()) - 1;   // nobody has run the last one
+    stored = static_cast<uint32_t>(talk.size()) - 1;  // nobody has run the last one
     talk = talk + prompt_of(9, 50 + turn);
   }
 }
@@ -115,7 +115,7 @@ TEST(Prefix, ACancelledRequestLeavesWhatItComputed) {
   Answer cancelled, next;
   const auto id = rig.engine->submit(greedy(prompt_of(300, 1), 20, cancelled)).id;
   rig.script->await_step();
-  rig.script->pass_one();   // 32 rows a step
+  rig.script->pass_one();  // 32 rows a step
   rig.script->await_step();
   rig.engine->cancel(id);
   rig.script->open();
@@ -146,7 +146,7 @@ TEST(Prefix, UsersDoNotShare) {
   ask(rig, mine, prompt_of(100, 1), 1, 1000);
   ask(rig, theirs, prompt_of(100, 1), 1, 1001);
   EXPECT_EQ(theirs.stats.cached_tokens, 0u);
-  EXPECT_EQ(theirs.stats.recomputed, (Reasons{100}));   // not that somebody else has it
+  EXPECT_EQ(theirs.stats.recomputed, (Reasons{100}));  // not that somebody else has it
   ask(rig, again, prompt_of(100, 1), 1, 1000);
   EXPECT_EQ(again.stats.cached_tokens, 99u);
 }
@@ -158,9 +158,9 @@ TEST(Prefix, WhatWasGivenUpIsSaid) {
   Rig rig(fake);
   Answer first, second, third;
   ask(rig, first, prompt_of(90, 1), 1);
-  ask(rig, second, prompt_of(190, 2), 1);   // 6 of 8 pages
+  ask(rig, second, prompt_of(190, 2), 1);  // 6 of 8 pages
   ask(rig, third, prompt_of(90, 1), 1);
-  EXPECT_EQ(third.stats.cached_tokens, 64u);   // its leaf went: 26 tokens
+  EXPECT_EQ(third.stats.cached_tokens, 64u);  // its leaf went: 26 tokens
   EXPECT_EQ(third.stats.recomputed, (Reasons{0, 0, 0, 26}));
 }
 
@@ -206,7 +206,7 @@ TEST(Prefix, TwoThatArriveTogetherComputeTheirBeginningOnce) {
   EXPECT_EQ(a.stats.cached_tokens, 0u);
   EXPECT_EQ(a.stats.recomputed, (Reasons{220}));
   EXPECT_EQ(b.stats.cached_tokens, 192u);
-  EXPECT_EQ(b.stats.recomputed, (Reasons{25, 0, 0, 0, 0, 0, 0, 8}));   // the page where they part was not sealed yet
+  EXPECT_EQ(b.stats.recomputed, (Reasons{25, 0, 0, 0, 0, 0, 0, 8}));  // the page where they part was not sealed yet
   EXPECT_EQ(rig.engine->counters().cached_tokens, 192u);
 }
 
@@ -227,7 +227,7 @@ TEST(Prefix, SamplesComputeTheirPromptOnce) {
     std::vector<Answer> answers(kSamples);
     std::vector<EngineRequest> requests;
     for (uint32_t i = 0; i < kSamples; ++i) requests.push_back(sample(prompt, i, kTokens, answers[i]));
-    const uint32_t before = 1;   // the blocker's
+    const uint32_t before = 1;  // the blocker's
     together(rig, std::move(requests));
     rig.script->open();
     for (uint32_t i = 0; i < kSamples; ++i) {
@@ -240,7 +240,7 @@ TEST(Prefix, SamplesComputeTheirPromptOnce) {
     }
     EXPECT_EQ(computed_rows(rig), before + length + (kSamples - 1) + kSamples * (kTokens - 1)) << length;
     EXPECT_EQ(rig.free(), rig.pages);
-    for (uint32_t i = 0; i < kSamples; ++i) {   // what each is alone
+    for (uint32_t i = 0; i < kSamples; ++i) {  // what each is alone
       Rig other;
       Answer alone;
       other.engine->submit(sample(prompt, i, kTokens, alone));
@@ -274,7 +274,7 @@ TEST(Prefix, SamplesGoOnWhereTheFirstOneEnds) {
       ASSERT_TRUE(alone.wait());
       EXPECT_EQ(answers[i].tokens, alone.tokens) << i;
     }
-    uint32_t computed = 0;   // of the prompt, by all
+    uint32_t computed = 0;  // of the prompt, by all
     for (const auto& answer : answers) {
       const auto& reasons = answer.stats.recomputed;
       computed += std::accumulate(reasons.begin(), reasons.end(), 0u);
@@ -291,7 +291,7 @@ TEST(Prefix, WhoWaitsTakesOverWhenTheOtherEnds) {
   std::vector<RequestId> ids;
   const auto common = prompt_of(200, 1);
   together(rig, {greedy(common + prompt_of(20, 2), 10, a), greedy(common + prompt_of(25, 3), 10, b)}, &ids);
-  rig.engine->cancel(ids[0]);   // while its first page is computed
+  rig.engine->cancel(ids[0]);  // while its first page is computed
   rig.script->open();
   ASSERT_TRUE(a.wait() && b.wait());
   EXPECT_EQ(a.finish, Finish::cancelled);
@@ -311,7 +311,7 @@ TEST(Prefix, WhoWaitsTakesOverWhenTheOtherFails) {
   rig.script->open();
   ASSERT_TRUE(a.wait() && b.wait());
   EXPECT_EQ(a.failure, "poisoned");
-  if (b.failure) return;   // it shared the step
+  if (b.failure) return;  // it shared the step
   EXPECT_EQ(b.tokens, alone(healthy, 10, true));
   EXPECT_EQ(b.stats.cached_tokens, 32u);
 }
@@ -332,7 +332,7 @@ TEST(Prefix, SixteenOverOneLongBeginningHoldItOnce) {
   Answer first;
   ask(rig, first, common, 1);
   together(rig, std::move(requests));
-  EXPECT_EQ(rig.engine->counters().running, 16u);   // there is no room for two private copies
+  EXPECT_EQ(rig.engine->counters().running, 16u);  // there is no room for two private copies
   rig.script->open();
   for (uint32_t i = 0; i < 16; ++i) {
     ASSERT_TRUE(answers[i].wait());

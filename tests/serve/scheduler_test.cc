@@ -37,7 +37,9 @@ std::vector<double> between_tokens(const Record& run, double from, double until)
 
 /// The figure of the issue: four answers beside a prompt of 16K tokens.
 TEST(Scheduler, AnswersKeepTheBoundBesideALongPromptAndItKeepsItsRate) {
-  const auto machine = [](Simulation& s) { s.machine = {.base = 12, .decode = 1.5, .row = 0.8, .row_per_depth = 5e-5}; };
+  const auto machine = [](Simulation& s) {
+    s.machine = {.base = 12, .decode = 1.5, .row = 0.8, .row_per_depth = 5e-5};
+  };
   Simulation alone_prompt(limits());
   machine(alone_prompt);
   const Record& prompt_alone = alone_prompt.submit({.prompt = 16000});
@@ -128,13 +130,15 @@ TEST(Scheduler, UsersOfEqualWeightGetEqualTokens) {
 TEST(Scheduler, WeightsAreRespected) {
   EngineLimits l = limits();
   l.weights = {{1, 3}};
-  const auto served = contend(l, {.uid = 0, .prompt = 200, .answer = 60}, {.uid = 1, .prompt = 200, .answer = 60}, 120000);
+  const auto served =
+      contend(l, {.uid = 0, .prompt = 200, .answer = 60}, {.uid = 1, .prompt = 200, .answer = 60}, 120000);
   EXPECT_NEAR(served[1] / served[0], 3, 0.3);
 }
 
 TEST(Scheduler, PagesAreSharedByWeight) {
   EngineLimits l = limits(64);
-  const auto served = contend(l, {.uid = 0, .prompt = 500, .answer = 100}, {.uid = 1, .prompt = 500, .answer = 100}, 60000, 160);
+  const auto served =
+      contend(l, {.uid = 0, .prompt = 500, .answer = 100}, {.uid = 1, .prompt = 500, .answer = 100}, 60000, 160);
   EXPECT_GE(jain(served), 0.95);
 }
 
@@ -372,7 +376,8 @@ TEST(Scheduler, RandomWorkIsRightWhateverIsGivenBack) {
     for (int i = 0; i < 60; ++i) {
       one();
       for (auto turns = random() % 12; turns > 0; --turns) simulation.turn();
-      if (random() % 10 == 0) simulation.runs[random() % simulation.runs.size()]->sequence->end(Sequence::Ending::cancel);
+      if (random() % 10 == 0)
+        simulation.runs[random() % simulation.runs.size()]->sequence->end(Sequence::Ending::cancel);
     }
     simulation.run_all();
     expect_right(simulation);

@@ -82,8 +82,8 @@ class Simulation : public ModelQueue::Listener {
     script_ = fake.script;
     Servable servable = fake.servable();
     servable.runner = std::make_unique<SimulatedRunner>(std::move(servable.runner), machine);
-    queue_ = std::make_unique<ModelQueue>("fake", std::move(servable), limits, *kernels::kernel_set(kernels::Level::scalar),
-                                          pool_, &simulated_now, *this);
+    queue_ = std::make_unique<ModelQueue>("fake", std::move(servable), limits,
+                                          *kernels::kernel_set(kernels::Level::scalar), pool_, &simulated_now, *this);
     pages_ = free();
   }
 
@@ -118,8 +118,9 @@ class Simulation : public ModelQueue::Listener {
       r.ended = simulated_ms;
       ended_.push_back(&r);
     };
-    r.sequence = std::make_shared<Sequence>(salt + 1, std::move(request), job.prompt + job.answer,
-                                            *kernels::kernel_set(kernels::Level::scalar), weight_of(job.uid), simulated_now());
+    r.sequence =
+        std::make_shared<Sequence>(salt + 1, std::move(request), job.prompt + job.answer,
+                                   *kernels::kernel_set(kernels::Level::scalar), weight_of(job.uid), simulated_now());
     SequenceList one{r.sequence};
     queue_->enqueue(one, one.begin());
     runs.push_back(std::move(run));

@@ -25,7 +25,8 @@ std::vector<double> prefill(StepCosts& costs, const Costs& machine, uint32_t dec
   for (uint32_t i = 0; i < steps; ++i) {
     const double decode_ms = costs.decode_ms(decodes);
     const StepBounds bounds{static_cast<uint32_t>(bound), 1};
-    RowBudget budget(costs, allowed_ms(bounds, decodes ? Urgency::interactive : Urgency::nobody, decode_ms) - decode_ms, 512);
+    RowBudget budget(costs, allowed_ms(bounds, decodes ? Urgency::interactive : Urgency::nobody, decode_ms) - decode_ms,
+                     512);
     const uint32_t rows = budget.afford(depth, 100000);
     EXPECT_GT(rows, 0u);
     const StepLoad load{decodes, rows, rows * (depth + rows / 2.0)};
@@ -78,8 +79,8 @@ TEST(StepBudget, NoiseAndSingleSlowStepsMoveItLittle) {
   for (int i = 0; i < 4; ++i) costs.observe({4, 0, 0}, machine.ms({4, 0, 0}));
   auto times = prefill(costs, machine, 4, 0, 300, noise);
   std::sort(times.begin(), times.end());
-  EXPECT_NEAR(times[150], 150, 25);   // the median
-  EXPECT_LE(times[270], 200);         // 90 %
+  EXPECT_NEAR(times[150], 150, 25);  // the median
+  EXPECT_LE(times[270], 200);        // 90 %
 }
 
 TEST(StepBudget, ADeepRowCostsMoreThanAShallowOne) {

@@ -9,8 +9,9 @@ namespace ellm::serve {
 
 inline constexpr uint32_t kStoriesContext = 512;
 
-inline std::unique_ptr<Engine> stories_engine(const std::shared_ptr<const model::Model>& model, runtime::WorkerPool& pool,
-                                              const EngineLimits& limits, uint32_t pages, shm::KvType kv_type) {
+inline std::unique_ptr<Engine> stories_engine(const std::shared_ptr<const model::Model>& model,
+                                              runtime::WorkerPool& pool, const EngineLimits& limits, uint32_t pages,
+                                              shm::KvType kv_type) {
   auto engine = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
   KvSetup kv;
   kv.type = kv_type;

@@ -1,4 +1,6 @@
 // A file of pages: what is written is read, and damage of any byte is found before a page is believed.
+#include "shm/disk_file.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +13,6 @@
 #include <map>
 #include <random>
 
-#include "shm/disk_file.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ellm::shm;
@@ -92,8 +93,8 @@ TEST_F(DiskFileTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(namespace_in(name), 7u);
   EXPECT_TRUE(name.starts_with(disk_file_prefix(format_)));
   ASSERT_EQ(write(name, wrote), 0);
-  EXPECT_EQ(files(), 1u);   // nothing unfinished
-  struct stat status {};
+  EXPECT_EQ(files(), 1u);  // nothing unfinished
+  struct stat status{};
   ASSERT_EQ(fstatat(directory_, name.c_str(), &status, 0), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   const int fd = openat(directory_, name.c_str(), O_RDONLY);
@@ -133,7 +134,7 @@ TEST_F(DiskFileTest, AnotherModelsFileIsForeign) {
   format_.fingerprint = "weights 0124";
   EXPECT_EQ(fault("f"), DiskFault::foreign);
   format_ = mine;
-  format_.geometry.layers = 4, format_.geometry.kv_heads = 1;   // of the same size
+  format_.geometry.layers = 4, format_.geometry.kv_heads = 1;  // of the same size
   EXPECT_EQ(fault("f"), DiskFault::foreign);
 }
 
@@ -157,12 +158,12 @@ TEST_F(DiskFileTest, DamageOfEveryByteIsFound) {
       ASSERT_EQ(pwrite(fd, &byte, 1, static_cast<off_t>(at)), 1);
     }
   }
-  EXPECT_EQ(faults[DiskFault::other_layout], 8);   // the version's four bytes
+  EXPECT_EQ(faults[DiskFault::other_layout], 8);  // the version's four bytes
   EXPECT_EQ(faults[DiskFault::damaged], static_cast<int>(2 * payload_offset) - 8);
   EXPECT_EQ(fault("f"), DiskFault::none);
   std::vector<std::byte> bytes(format_.geometry.page_bytes());
   std::mt19937 random(1);
-  for (int i = 0; i < 200; ++i) {   // the payload
+  for (int i = 0; i < 200; ++i) {  // the payload
     const size_t page = random() % 3, at = payload_offset + page * bytes.size() + random() % bytes.size();
     std::byte byte;
     ASSERT_EQ(pread(fd, &byte, 1, static_cast<off_t>(at)), 1);
@@ -171,7 +172,7 @@ TEST_F(DiskFileTest, DamageOfEveryByteIsFound) {
     EXPECT_FALSE(read_disk_payload(fd, payload_offset + page * bytes.size(), bytes, wrote.pages[page].checksum));
     ASSERT_EQ(pwrite(fd, &byte, 1, static_cast<off_t>(at)), 1);
   }
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(fstat(fd, &status), 0);
   for (off_t length = status.st_size - 1; length > 0; length -= 1 + length / 50) {
     ASSERT_EQ(ftruncate(fd, length), 0);

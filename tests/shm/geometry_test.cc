@@ -71,7 +71,8 @@ TEST(PageGeometry, KnownSizes) {
 /// A token's bytes lie where TokenRows says, and nowhere else: what the kernels write for it.
 TEST(PageGeometry, TokensAreWhereTheKernelsWriteThem) {
   const auto& kernels = *ellm::kernels::kernel_set(ellm::kernels::Level::scalar);
-  const auto check = [](const std::array<ellm::shm::TokenRows, 2>& pieces, const std::vector<std::byte>& block, uint32_t token) {
+  const auto check = [](const std::array<ellm::shm::TokenRows, 2>& pieces, const std::vector<std::byte>& block,
+                        uint32_t token) {
     std::vector<bool> listed(block.size());
     size_t at = 0;
     for (const auto& piece : pieces) {
@@ -86,7 +87,7 @@ TEST(PageGeometry, TokensAreWhereTheKernelsWriteThem) {
     for (uint32_t head_dim : {8u, 20u, 64u, 80u, 256u}) {
       for (uint32_t token : {0u, 5u, 31u}) {
         const PageGeometry g{1, 1, head_dim, type, type};
-        const std::vector<float> x(head_dim, 0.75f);   // no byte of it is 0xa5
+        const std::vector<float> x(head_dim, 0.75f);  // no byte of it is 0xa5
         std::vector<std::byte> k(g.k_block_bytes(), std::byte{0xa5}), v(g.v_block_bytes(), std::byte{0xa5});
         kernels.store_k(kernel_type(type), head_dim, x.data(), k.data(), token);
         kernels.store_v(kernel_type(type), head_dim, x.data(), v.data(), token);
@@ -101,7 +102,8 @@ TEST(KvTypes, NamesOfKAndV) {
   using ellm::shm::find_kv_types, ellm::shm::KvTypes;
   EXPECT_EQ(find_kv_types("int8"), (KvTypes{KvType::int8, KvType::int8}));
   EXPECT_EQ(find_kv_types("int8:f16"), (KvTypes{KvType::int8, KvType::f16}));
-  for (const char* wrong : {"", "int9", ":", "int8:", ":int8", "int8:f16:f16", "int8 "}) EXPECT_FALSE(find_kv_types(wrong)) << wrong;
+  for (const char* wrong : {"", "int9", ":", "int8:", ":int8", "int8:f16:f16", "int8 "})
+    EXPECT_FALSE(find_kv_types(wrong)) << wrong;
   for (KvType k : ellm::shm::kKvTypes)
     for (KvType v : ellm::shm::kKvTypes) EXPECT_EQ(find_kv_types(name_of(KvTypes{k, v})), (KvTypes{k, v}));
 }

@@ -62,7 +62,7 @@ std::string smaps(const void* address, const std::string& field) {
 
 /// Bytes of memory that the segment holds.
 size_t resident_bytes() {
-  struct stat info {};
+  struct stat info{};
   fstat(segment_fd(), &info);
   return static_cast<size_t>(info.st_blocks) * 512;
 }
@@ -129,7 +129,7 @@ TEST(KvPages, HeaderAndRecordsAreInTheSegment) {
 
   const int fd = segment_fd();
   ASSERT_GE(fd, 0);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(fstat(fd, &info), 0);
   const auto size = static_cast<size_t>(info.st_size);
   void* map = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -173,8 +173,8 @@ TEST(KvPages, SizeIsSealedAndDescriptorPrivate) {
 
 TEST(KvPages, IsNotDumped) {
   auto store = KvPages::create(options(9));
-  EXPECT_NE(smaps(store->payload(8), "VmFlags").find(" dd "), std::string::npos);   // VM_DONTDUMP
-  EXPECT_NE(smaps(store->payload(8), "VmFlags").find(" sh "), std::string::npos);   // VM_SHARED
+  EXPECT_NE(smaps(store->payload(8), "VmFlags").find(" dd "), std::string::npos);  // VM_DONTDUMP
+  EXPECT_NE(smaps(store->payload(8), "VmFlags").find(" sh "), std::string::npos);  // VM_SHARED
 }
 
 TEST(KvPages, MemoryIsTakenWhenAPageIsFirstAllocated) {
@@ -187,10 +187,10 @@ TEST(KvPages, MemoryIsTakenWhenAPageIsFirstAllocated) {
     EXPECT_LT(resident_bytes(), (1 << 20) + 1000 * sizeof(PageRecordData));
     const size_t before = resident_bytes();
     const PageId page = *store->allocate();
-    EXPECT_GE(resident_bytes(), before + page_bytes - 4096);   // there before anyone touches it
+    EXPECT_GE(resident_bytes(), before + page_bytes - 4096);  // there before anyone touches it
     store->release(page);
     const size_t used = resident_bytes();
-    EXPECT_EQ(store->allocate(), std::optional<PageId>(page));   // and used again before another is taken
+    EXPECT_EQ(store->allocate(), std::optional<PageId>(page));  // and used again before another is taken
     EXPECT_EQ(resident_bytes(), used);
   }
 }
@@ -204,7 +204,9 @@ TEST(KvPages, LocksIfItMay) {
 }
 
 TEST(KvPages, GivesEverythingBack) {
-  { auto store = KvPages::create(options(9)); }
+  {
+    auto store = KvPages::create(options(9));
+  }
   EXPECT_EQ(segment_fd(), -1);
 }
 
@@ -237,7 +239,7 @@ TEST(KvPages, RefusesWhatIsNoSegment) {
 
 TEST(KvPages, ABudgetThatNoMachineHasIsRefusedWithTheSum) {
   std::string text;
-  const StoreOptions o = options(~0u);   // 4 G pages of 49 KiB
+  const StoreOptions o = options(~0u);  // 4 G pages of 49 KiB
   EXPECT_EQ(create_error(o, &text), ENOMEM);
   EXPECT_NE(text.find("MiB wanted"), std::string::npos) << text;
   EXPECT_EQ(segment_fd(), -1);
@@ -289,7 +291,7 @@ TEST(KvPages, WithoutMemoryThereIsNoPageAndTheOthersGoOn) {
     if (store->free_pages() != 3) return 3;
     store->payload(*first)[0] = std::byte{1};
     store->release(*first);
-    if (store->allocate() != first) return 4;   // it has its memory
+    if (store->allocate() != first) return 4;  // it has its memory
     return create_error(options(4)) == ENOMEM ? 0 : 5;
   });
   if (code == 77) GTEST_SKIP() << "no seccomp here";

@@ -1,6 +1,6 @@
 // The layout of everything that stands in shared memory and outlives the process that wrote it.
-// If this test fails, a segment of the last release would be misread: RAISE kLayoutVersion in shm/page_record.h, and only
-// then write the new numbers here.
+// If this test fails, a segment of the last release would be misread: RAISE kLayoutVersion in shm/page_record.h, and
+// only then write the new numbers here.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -25,7 +25,7 @@ TEST(SegmentLayout, Version) {
 
 TEST(SegmentLayout, Header) {
   EXPECT_EQ(sizeof(SegmentHeaderData), 3200u);
-  EXPECT_EQ(sizeof(SegmentHeaderData) % 64, 0u);   // the records behind it are aligned to cache lines
+  EXPECT_EQ(sizeof(SegmentHeaderData) % 64, 0u);  // the records behind it are aligned to cache lines
   EXPECT_EQ(offsetof(SegmentHeaderData, magic), 0u);
   EXPECT_EQ(offsetof(SegmentHeaderData, layout_version), 8u);
   EXPECT_EQ(offsetof(SegmentHeaderData, record_bytes), 12u);

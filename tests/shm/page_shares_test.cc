@@ -1,5 +1,5 @@
-// Who gives up a page when one is wanted, what is pinned, and what may run: the store against a model that looks through
-// everything each time.
+// Who gives up a page when one is wanted, what is pinned, and what may run: the store against a model that looks
+// through everything each time.
 #include "shm/page_shares.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class Model {
 
   /// A sequence that computes a text, as far as there is room. What it holds is to be let go.
   std::vector<PageId> hold(uint64_t user, const Tokens& text) {
-    store_.may_reserve(user, 0);   // he is here
+    store_.may_reserve(user, 0);  // he is here
     seen_[user] = clock_ns;
     std::vector<PageId> pages;
     for (size_t at = 0; at < text.size(); at += kPageTokens) {
@@ -81,7 +81,8 @@ class Model {
   }
   PageId end_of(uint64_t user, const Tokens& text) {
     PageId page = kNoPage;
-    for (size_t at = 0; at < text.size(); at += kPageTokens) page = store_.find(page, user, std::span(text).subspan(at)).page;
+    for (size_t at = 0; at < text.size(); at += kPageTokens)
+      page = store_.find(page, user, std::span(text).subspan(at)).page;
     return page;
   }
 
@@ -140,7 +141,9 @@ class Model {
   }
 
   /// A longer page has taken a shorter one's place.
-  void drop_replaced() { std::erase_if(uses_, [this](const auto& use) { return !is_sealed(use.first) && use.second == 0; }); }
+  void drop_replaced() {
+    std::erase_if(uses_, [this](const auto& use) { return !is_sealed(use.first) && use.second == 0; });
+  }
 
   std::optional<PageId> allocate(uint64_t user) {
     std::map<uint64_t, uint32_t> pages;
@@ -169,7 +172,8 @@ class Model {
     EXPECT_EQ(page.has_value(), !full || !oldest.empty());
     for (const PageId one : gone) {
       // Of equals any may be the one.
-      for (const auto& [name_space, candidate] : oldest) EXPECT_FALSE(comes_first(name_space, owner_before_(one, oldest)));
+      for (const auto& [name_space, candidate] : oldest)
+        EXPECT_FALSE(comes_first(name_space, owner_before_(one, oldest)));
     }
     return page;
   }
@@ -191,13 +195,13 @@ TEST(PageShares, AFloodLeavesAnotherWhatIsWithinHisShare) {
   clock_ns = 1;
   auto kv = segment(60);
   Model model(*kv, options());
-  for (uint32_t i = 0; i < 5; ++i) model.put(1, text_of(1, i, 5 * 32));   // 25 of 30 pages
+  for (uint32_t i = 0; i < 5; ++i) model.put(1, text_of(1, i, 5 * 32));  // 25 of 30 pages
   for (uint32_t i = 0; i < 100; ++i) model.put(2, text_of(2, i, 7 * 32 + 5));
   for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(model.found(1, text_of(1, i, 5 * 32)), 5u * 32) << i;
   EXPECT_EQ(model.store().shares().find(1)->pages, 25u);
   EXPECT_EQ(model.store().shares().find(1)->evicted_pages, 0u);
-  EXPECT_EQ(model.store().shares().find(2)->pages, 35u);   // what the other leaves is lent
-  for (uint32_t i = 5; i < 20; ++i) model.put(1, text_of(1, i, 5 * 32));   // who was lent to gives back, to the page
+  EXPECT_EQ(model.store().shares().find(2)->pages, 35u);                  // what the other leaves is lent
+  for (uint32_t i = 5; i < 20; ++i) model.put(1, text_of(1, i, 5 * 32));  // who was lent to gives back, to the page
   EXPECT_EQ(model.store().shares().find(1)->pages, 30u);
   EXPECT_EQ(model.store().shares().find(2)->pages, 30u);
 }
@@ -234,7 +238,7 @@ TEST(PageShares, WhatRunsTakesNoMoreThanIsLent) {
   clock_ns = 1;
   auto kv = segment(60);
   Model model(*kv, options());
-  for (uint32_t i = 0; i < 5; ++i) model.put(1, text_of(1, i, 128));   // 20 pages
+  for (uint32_t i = 0; i < 5; ++i) model.put(1, text_of(1, i, 128));  // 20 pages
   PageStore& store = model.store();
   const auto begin = [&](uint64_t user, uint32_t pages) {
     if (!store.may_reserve(user, pages)) return false;
@@ -242,11 +246,11 @@ TEST(PageShares, WhatRunsTakesNoMoreThanIsLent) {
     return true;
   };
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(begin(2, 10));
-  EXPECT_FALSE(begin(2, 1));    // the other's 20 pages are within his share
-  EXPECT_TRUE(begin(1, 10));    // he himself may use them
-  EXPECT_FALSE(begin(1, 11));   // what is promised is promised
+  EXPECT_FALSE(begin(2, 1));   // the other's 20 pages are within his share
+  EXPECT_TRUE(begin(1, 10));   // he himself may use them
+  EXPECT_FALSE(begin(1, 11));  // what is promised is promised
   store.end_sequence(1, 10, 0, 0);
-  EXPECT_TRUE(begin(3, 20));    // one request of somebody always may run
+  EXPECT_TRUE(begin(3, 20));  // one request of somebody always may run
   EXPECT_FALSE(begin(3, 1));
   store.end_sequence(3, 20, 0, 0);
   for (int i = 0; i < 4; ++i) store.end_sequence(2, 10, 0, 0);
@@ -266,7 +270,7 @@ TEST(PageShares, PinnedPrefixesStayAndCount) {
   model.put(2, other);
   PageStore& store = model.store();
   EXPECT_EQ(store.pin(model.end_of(1, kept)), PageStore::Pin::done);
-  EXPECT_EQ(store.pin(model.end_of(1, kept)), PageStore::Pin::done);   // nothing more
+  EXPECT_EQ(store.pin(model.end_of(1, kept)), PageStore::Pin::done);  // nothing more
   EXPECT_EQ(store.pinned_pages(), 4u);
   for (uint32_t i = 1; i < 40; ++i) model.put(2, text_of(2, i, 100));
   EXPECT_EQ(model.found(1, kept), 100u);
@@ -328,10 +332,8 @@ TEST(PageShares, AgreesWithALookThroughEverything) {
       if (random() % 3 == 0) text.resize(text.size() + random() % 60, random() % 3);
       auto pages = model.hold(user, text);
       const PageId last = pages.empty() ? kNoPage : pages.back();
-      if (random() % 4 == 0 && held.size() < 4)
-        held.push_back(std::move(pages));
-      else
-        model.let_go(std::move(pages));
+      if (random() % 4 == 0 && held.size() < 4) held.push_back(std::move(pages));
+      else model.let_go(std::move(pages));
       if (last != kNoPage && random() % 6 == 0) model.store().pin(last);
       if (last != kNoPage && random() % 6 == 0) model.store().unpin(last);
       if (random() % 40 == 0) model.store().flush(random() % 5, random() % 2);

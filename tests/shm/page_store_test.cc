@@ -69,7 +69,7 @@ TEST(PageStore, FindsTheLongestCommonBeginning) {
   EXPECT_EQ(longest(store, counting(200)), 100u);
   EXPECT_EQ(longest(store, counting(70)), 70u);
   EXPECT_EQ(longest(store, counting(100, 2)), 0u);
-  EXPECT_EQ(longest(store, counting(100), 7), 0u);   // another namespace
+  EXPECT_EQ(longest(store, counting(100), 7), 0u);  // another namespace
   auto other = counting(100);
   other[50] = 0;
   EXPECT_EQ(longest(store, other), 50u);
@@ -91,10 +91,10 @@ TEST(PageStore, WhatIsStoredTwiceTakesRoomOnce) {
   let_go(store, again);
   EXPECT_EQ(store.used_pages(), 0u);
   EXPECT_EQ(store.cached_pages(), 2u);
-  put(store, counting(80));   // a page of 16 tokens
-  put(store, counting(70));   // part of it
+  put(store, counting(80));  // a page of 16 tokens
+  put(store, counting(70));  // part of it
   EXPECT_EQ(store.cached_pages(), 3u);
-  put(store, counting(90));   // and more than it: takes its place
+  put(store, counting(90));  // and more than it: takes its place
   EXPECT_EQ(store.cached_pages(), 3u);
   EXPECT_EQ(longest(store, counting(90)), 90u);
 }
@@ -102,11 +102,11 @@ TEST(PageStore, WhatIsStoredTwiceTakesRoomOnce) {
 TEST(PageStore, LeavesGoFirstTheOldestFirst) {
   auto kv = segment(6);
   PageStore store(*kv);
-  put(store, counting(64));               // a, 2 pages
-  put(store, counting(64, 1000));         // b, 2 pages
-  put(store, counting(64, 2000));         // c, 2 pages
+  put(store, counting(64));        // a, 2 pages
+  put(store, counting(64, 1000));  // b, 2 pages
+  put(store, counting(64, 2000));  // c, 2 pages
   EXPECT_EQ(store.free_pages(), 0u);
-  put(store, counting(64));               // a is used again
+  put(store, counting(64));  // a is used again
   const auto held = hold(store, counting(32, 3000));
   EXPECT_EQ(longest(store, counting(64, 1000)), 32u);
   let_go(store, held);
@@ -223,19 +223,18 @@ TEST(PageStore, AgreesWithASearchThroughEverythingStored) {
       }
       ASSERT_EQ(longest(store, text, name_space), expected);
       uint32_t in_state = 0;
-      for (PageId page = 0; page < kv->total_pages(); ++page) in_state += kv->record(page).state.load() == PageState::sealed;
-      ASSERT_EQ(sealed, in_state);   // every chain reaches the root, no page is stored twice
+      for (PageId page = 0; page < kv->total_pages(); ++page)
+        in_state += kv->record(page).state.load() == PageState::sealed;
+      ASSERT_EQ(sealed, in_state);  // every chain reaches the root, no page is stored twice
       ASSERT_EQ(store.free_pages() + store.used_pages() + store.cached_pages(), kv->total_pages());
       ASSERT_EQ(kv->total_pages() - store.free_pages(), sealed);
 
       auto pages = hold(store, text, name_space);
       const uint32_t whole = static_cast<uint32_t>(std::min<size_t>(pages.size() * kPageTokens, text.size()));
-      text.resize(whole);   // all there was room for
+      text.resize(whole);  // all there was room for
       ASSERT_GE(longest(store, text, name_space), whole);
-      if (random() % 4 == 0 && held.size() < 4)
-        held.push_back(std::move(pages));
-      else
-        let_go(store, std::move(pages));
+      if (random() % 4 == 0 && held.size() < 4) held.push_back(std::move(pages));
+      else let_go(store, std::move(pages));
       if (!held.empty() && random() % 8 == 0) {
         let_go(store, std::move(held.back()));
         held.pop_back();

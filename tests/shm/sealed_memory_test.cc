@@ -46,7 +46,7 @@ struct Named : ::testing::Test {
 };
 
 TEST(SealedMemoryLayout, IsThis) {
-  EXPECT_EQ(kSealedVersion, 1u);   // raise it with any change below
+  EXPECT_EQ(kSealedVersion, 1u);  // raise it with any change below
   EXPECT_EQ(offsetof(SealedHeaderData, magic), 0u);
   EXPECT_EQ(offsetof(SealedHeaderData, version), 8u);
   EXPECT_EQ(offsetof(SealedHeaderData, fingerprint_bytes), 12u);
@@ -75,7 +75,7 @@ TEST_F(Named, IsFoundWhenItIsSealedAndNotBefore) {
       EXPECT_EQ(e.code().value(), EBUSY);
     }
   }
-  struct stat s {};
+  struct stat s{};
   ASSERT_EQ(::stat(path.c_str(), &s), 0);
   EXPECT_EQ(s.st_mode & 0777, 0600u);
   const auto found = SealedMemory::find(o, refused);
@@ -138,7 +138,7 @@ TEST_F(Named, EveryByteOfTheHeaderCounts) {
 TEST_F(Named, CutOrWithAHoleIsRefused) {
   for (const off_t cut : {off_t{0}, off_t{100}, off_t{3'000'000}}) {
     filled(o).seal();
-    struct stat s {};
+    struct stat s{};
     ASSERT_EQ(::stat(path.c_str(), &s), 0);
     ASSERT_EQ(::truncate(path.c_str(), cut), 0);
     EXPECT_FALSE(SealedMemory::find(o, refused)) << cut;

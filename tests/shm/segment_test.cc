@@ -38,10 +38,10 @@ TEST(Segment, MemoryIsWhatWasPopulated) {
 TEST(Segment, HugePagesAreWholeAndWithinIt) {
   if (!has_huge_pages()) GTEST_SKIP() << "this kernel makes no huge pages of shared memory";
   Segment segment = Segment::make("", 7 * kMiB);
-  ASSERT_EQ(segment.populate_huge_pages(3 * kMiB, 2 * kMiB), 0);      // in the second and the third
+  ASSERT_EQ(segment.populate_huge_pages(3 * kMiB, 2 * kMiB), 0);  // in the second and the third
   EXPECT_EQ(segment.memory(0, 7 * kMiB), (Ranges{{2 * kMiB, 6 * kMiB}}));
   segment.data()[5 * kMiB] = std::byte{7};
-  ASSERT_EQ(segment.populate_huge_pages(6 * kMiB - 100, 200), 0);     // the fourth would reach over the end
+  ASSERT_EQ(segment.populate_huge_pages(6 * kMiB - 100, 200), 0);  // the fourth would reach over the end
   EXPECT_EQ(segment.memory(0, 7 * kMiB), (Ranges{{2 * kMiB, 6 * kMiB + 4096}}));
   EXPECT_EQ(segment.data()[5 * kMiB], std::byte{7});
 }

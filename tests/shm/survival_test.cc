@@ -65,8 +65,8 @@ void put(KvPages& kv, PageStore& store, const Tokens& text, uint64_t name_space 
     ASSERT_TRUE(page);
     const size_t end = std::min<size_t>(text.size(), at + kPageTokens);
     fill(kv, *page, {text.begin(), text.begin() + static_cast<long>(end)});
-    pages.push_back(store.seal(*page, pages.empty() ? kNoPage : pages.back(), name_space,
-                               std::span(text).subspan(at, end - at)));
+    pages.push_back(
+        store.seal(*page, pages.empty() ? kNoPage : pages.back(), name_space, std::span(text).subspan(at, end - at)));
   }
   for (; !pages.empty(); pages.pop_back()) store.release(pages.back());
 }
@@ -104,7 +104,7 @@ TEST_F(Survival, SealedPagesStayFillingOnesGo) {
     PageStore store(*kv);
     put(*kv, store, counting(80));
     put(*kv, store, counting(40, 500), 7);
-    ASSERT_TRUE(store.allocate(0));   // being filled
+    ASSERT_TRUE(store.allocate(0));  // being filled
   }
   auto kv = KvPages::create(options_);
   EXPECT_TRUE(kv->taken_over());
@@ -115,7 +115,7 @@ TEST_F(Survival, SealedPagesStayFillingOnesGo) {
   EXPECT_EQ(longest(*kv, store, counting(100)), 80u);
   EXPECT_EQ(longest(*kv, store, counting(100, 500), 7), 40u);
   EXPECT_EQ(longest(*kv, store, counting(100, 500)), 0u);
-  for (uint32_t i = 0; i < 8; ++i) put(*kv, store, counting(64, 1000 * i + 1000));   // the oldest go first, as before
+  for (uint32_t i = 0; i < 8; ++i) put(*kv, store, counting(64, 1000 * i + 1000));  // the oldest go first, as before
   expect_accounted(*kv, store);
   EXPECT_EQ(longest(*kv, store, counting(64, 8000)), 64u);
   EXPECT_EQ(store.damaged_pages(), 0u);
@@ -162,7 +162,7 @@ TEST_F(Survival, AnotherFingerprintShapeOrSizeIsAFreshSegment) {
   {
     auto kv = KvPages::create(options_);
   }
-  auto kv = KvPages::create(other);   // large enough
+  auto kv = KvPages::create(other);  // large enough
   EXPECT_TRUE(kv->taken_over());
   EXPECT_EQ(kv->total_pages(), 16u);
 }
@@ -185,7 +185,9 @@ TEST_F(Survival, AMemfdIsTakenOver) {
 }
 
 TEST_F(Survival, WhatIsNotOursIsNotOpened) {
-  { auto kv = KvPages::create(options_); }
+  {
+    auto kv = KvPages::create(options_);
+  }
   const std::string path = "/dev/shm/" + options_.name;
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   EXPECT_THROW(KvPages::create(options_), std::system_error);
@@ -227,8 +229,8 @@ TEST_F(Survival, KilledAtAnyInstant) {
   }
 }
 
-/// Every byte of header and records and some of the payload, flipped one at a time: never a wrong page, never a crash, and
-/// a page whose own bytes are whole stays where its chain does.
+/// Every byte of header and records and some of the payload, flipped one at a time: never a wrong page, never a crash,
+/// and a page whose own bytes are whole stays where its chain does.
 TEST_F(Survival, DamageIsFoundOrHarmless) {
   options_.pages = 6;
   const Tokens text = counting(100);
@@ -263,18 +265,18 @@ TEST_F(Survival, DamageIsFoundOrHarmless) {
       return 0u;
     }
     PageStore store(*kv);
-    const uint32_t found = longest(*kv, store, text);   // checks the bytes
+    const uint32_t found = longest(*kv, store, text);  // checks the bytes
     EXPECT_EQ(store.free_pages() + store.used_pages() + store.cached_pages(), kv->total_pages());
-    put(*kv, store, counting(60, 2000));   // and it works
+    put(*kv, store, counting(60, 2000));  // and it works
     EXPECT_EQ(longest(*kv, store, counting(60, 2000)), 60u);
     return found;
   };
   uint32_t kept = 0;
   for (size_t offset = 0; offset < records_end; ++offset) {
-    if (offset >= 256 && offset < sizeof(SegmentHeaderData) && offset % 64 != 0) continue;   // unused fingerprint
+    if (offset >= 256 && offset < sizeof(SegmentHeaderData) && offset % 64 != 0) continue;  // unused fingerprint
     for (const int bit : {0, 7}) kept += damaged_at(offset, std::byte{1} << bit) == 100;
   }
-  EXPECT_GT(kept, records_end / 4);   // damage to free pages' records and to unused bytes
+  EXPECT_GT(kept, records_end / 4);  // damage to free pages' records and to unused bytes
   EXPECT_GE(refusals.size(), 5u);
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {
@@ -284,7 +286,9 @@ TEST_F(Survival, DamageIsFoundOrHarmless) {
 }
 
 TEST_F(Survival, AFileOfAnyLengthIsNoTrap) {
-  { auto kv = KvPages::create(options_); }
+  {
+    auto kv = KvPages::create(options_);
+  }
   const std::string path = "/dev/shm/" + options_.name;
   for (const long length : {0L, 1L, 100L, 3200L, 4096L, 100000L, 3L << 20, 1L << 30}) {
     ASSERT_EQ(truncate(path.c_str(), length), 0);

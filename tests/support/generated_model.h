@@ -1,5 +1,5 @@
-// Small random models of the architectures for which nobody's figures are at hand, with the logits of a float64 forward pass
-// (tests/model/float64_pass.py, numpy).
+// Small random models of the architectures for which nobody's figures are at hand, with the logits of a float64 forward
+// pass (tests/model/float64_pass.py, numpy).
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -42,7 +42,9 @@ std::vector<T> read_values(const std::string& path) {
 
 class GeneratedModel {
  public:
-  explicit GeneratedModel(const std::string& kind) { float64_pass("generate " + kind + " '" + dir_.path().string() + "'"); }
+  explicit GeneratedModel(const std::string& kind) {
+    float64_pass("generate " + kind + " '" + dir_.path().string() + "'");
+  }
   std::string path() const { return file("model.gguf"); }
   std::vector<uint32_t> tokens() const { return read_values<uint32_t>(file("tokens")); }
   /// (tokens, vocabulary)

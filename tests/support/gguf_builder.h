@@ -12,7 +12,7 @@ namespace ellm::tests {
 class GgufBuilder {
  public:
   uint32_t version = 3;
-  uint64_t alignment = 32;   // of the data; set "general.alignment" as well where it is not 32
+  uint64_t alignment = 32;  // of the data; set "general.alignment" as well where it is not 32
 
   template <typename T>
   static std::string raw(T value) {

@@ -20,7 +20,8 @@ inline boost::json::value read_json(const std::string& path) {
 template <typename T>
 std::vector<T> numbers(const boost::json::value& list) {
   std::vector<T> out;
-  for (const auto& v : list.as_array()) out.push_back(v.is_double() ? static_cast<T>(v.as_double()) : static_cast<T>(v.to_number<int64_t>()));
+  for (const auto& v : list.as_array())
+    out.push_back(v.is_double() ? static_cast<T>(v.as_double()) : static_cast<T>(v.to_number<int64_t>()));
   return out;
 }
 

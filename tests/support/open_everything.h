@@ -29,7 +29,8 @@ inline size_t describe_all(const format::Gguf& file) {
   return characters + format::parameter_count(file);
 }
 
-/// Throws FormatError where the file is to be refused. A chat template that cannot be parsed or rendered is no reason to
+/// Throws FormatError where the file is to be refused. A chat template that cannot be parsed or rendered is no reason
+/// to
 /// refuse a model; its outcome is returned: the text, or "error: …", or nothing where there is no template.
 inline std::string open_everything(const std::string& path) {
   const auto file = format::Gguf::open(path);
@@ -47,8 +48,8 @@ inline std::string open_everything(const std::string& path) {
   limits.steps = 200'000;
   limits.output_bytes = 1 << 20;
   try {
-    return format::ChatTemplate::parse(*source, limits)->render(
-        {{"messages", boost::json::array{{{"role", "user"}, {"content", "Hello"}}}}, {"bos_token", "<s>"}});
+    return format::ChatTemplate::parse(*source, limits)
+        ->render({{"messages", boost::json::array{{{"role", "user"}, {"content", "Hello"}}}}, {"bos_token", "<s>"}});
   } catch (const format::TemplateError& error) {
     return std::string("error: ") + error.what();
   }

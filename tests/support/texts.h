@@ -21,7 +21,9 @@ inline std::string output_of(const std::string& command) {
 /// 16,000 bytes of "kjv", "policy" or "ja", cut at a line's end.
 inline std::string reference_text(const std::string& data, const std::string& name) {
   static const std::map<std::string, std::pair<const char*, size_t>> texts = {
-      {"kjv", {"kjv.txt.gz", 0}}, {"policy", {"debian-policy.txt.gz", 24862}}, {"ja", {"debian-reference.ja.txt.gz", 159353}}};
+      {"kjv", {"kjv.txt.gz", 0}},
+      {"policy", {"debian-policy.txt.gz", 24862}},
+      {"ja", {"debian-reference.ja.txt.gz", 159353}}};
   const auto& [file, offset] = texts.at(name);
   const std::string text = output_of("gzip -dc '" + data + "/text/" + file + "'").substr(offset, 16000);
   return text.substr(0, text.rfind('\n'));

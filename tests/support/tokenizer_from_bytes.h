@@ -36,10 +36,11 @@ class ByteSource {
   std::string_view bytes_;
 };
 
-/// Opens a tokenizer that the bytes describe and sends what is left of them through it. True if it opened; aborts where a
-/// property fails.
+/// Opens a tokenizer that the bytes describe and sends what is left of them through it. True if it opened; aborts where
+/// a property fails.
 inline bool tokenizer_from_bytes(std::string_view bytes) {
-  static const char* const pre[] = {"gpt-2", "qwen2", "smollm", "llama-bpe", "gpt-4o", "falcon", "deepseek-v3", "nosuch"};
+  static const char* const pre[] = {"gpt-2",  "qwen2",  "smollm",      "llama-bpe",
+                                    "gpt-4o", "falcon", "deepseek-v3", "nosuch"};
   ByteSource source(bytes);
   const bool spm = source.byte() & 1;
   GgufBuilder file;
@@ -54,7 +55,7 @@ inline bool tokenizer_from_bytes(std::string_view bytes) {
     types.push_back(static_cast<int8_t>(source.byte()) % 9);
     float score = 0;
     const uint32_t bits = static_cast<uint32_t>(source.byte()) << 24 | static_cast<uint32_t>(source.byte()) << 16;
-    std::memcpy(&score, &bits, sizeof score);   // NaN and infinities too
+    std::memcpy(&score, &bits, sizeof score);  // NaN and infinities too
     scores.push_back(score);
   }
   for (size_t n = source.byte() % 20; n > 0; --n) merges.push_back(source.text(8));
@@ -75,7 +76,7 @@ inline bool tokenizer_from_bytes(std::string_view bytes) {
   const std::string_view text = source.rest();
   for (const bool special : {false, true}) {
     const auto ids = tokenizer->encode(text, {.add_special = special, .parse_special = special});
-    if (ids.size() > 3 * text.size() + 3) std::abort();   // normalisation may lengthen a text
+    if (ids.size() > 3 * text.size() + 3) std::abort();  // normalisation may lengthen a text
     for (const format::TokenId id : ids)
       if (id >= tokenizer->vocabulary_size()) std::abort();
     format::StreamDecoder decoder(tokenizer, true, special);

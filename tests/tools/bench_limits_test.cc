@@ -37,7 +37,8 @@ TEST(BenchLoops, ReadEveryByteOnce) {
     std::memcpy(memory.get() + i, &word, 8);
   }
   for (const Level level : levels())
-    for (const int streams : {1, 2, 4}) EXPECT_EQ(read_memory(level, memory.get(), kBytes, streams), expected) << streams;
+    for (const int streams : {1, 2, 4})
+      EXPECT_EQ(read_memory(level, memory.get(), kBytes, streams), expected) << streams;
 }
 
 TEST(BenchLoops, CountTheirOperations) {
@@ -77,13 +78,13 @@ TEST(BenchDisturbance, OthersAreWhatThisProcessDidNotUse) {
   const tests::TempDir dir;
   const std::string path = dir.write("stat", "cpu  1000 0 1000 5000 5000 0 0 0 0 0\n");
   Disturbance disturbance(path);
-  dir.write("stat", "cpu  1000 0 1000 9000 9000 0 0 0 0 0\n");   // idle and waiting do not count
+  dir.write("stat", "cpu  1000 0 1000 9000 9000 0 0 0 0 0\n");  // idle and waiting do not count
   EXPECT_EQ(disturbance.since_last().others, 0);
   dir.write("stat", "cpu  101000 100 1100 9000 9000 0 0 300 0 0\n");
   const double seconds = 100500.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
   EXPECT_NEAR(disturbance.since_last().others, seconds, 1);
   EXPECT_EQ((Disturbance::Usage{10, 1}).share(), 0.1);
-  EXPECT_EQ((Disturbance::Usage{0.1, 0.1}).share(), 0);   // shorter than the ticks can say
+  EXPECT_EQ((Disturbance::Usage{0.1, 0.1}).share(), 0);  // shorter than the ticks can say
 }
 
 TEST(BenchProgramRun, SaysWhatFailed) {

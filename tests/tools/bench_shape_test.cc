@@ -1,4 +1,5 @@
-// Synthetic models: their types are those that llama-quantize chose for real files, they load, and their weights are sane.
+// Synthetic models: their types are those that llama-quantize chose for real files, they load, and their weights are
+// sane.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ Shape shape_of(const format::Gguf& file) {
   s.name = "copy", s.architecture = file.get_string("general.architecture");
   const auto size = [&](const char* key) { return static_cast<uint32_t>(file.get_uint(s.architecture + "." + key)); };
   s.layers = size("block_count"), s.embedding = size("embedding_length"), s.feed_forward = size("feed_forward_length");
-  s.heads = size("attention.head_count"), s.kv_heads = size("attention.head_count_kv"), s.head_dim = s.embedding / s.heads;
+  s.heads = size("attention.head_count"), s.kv_heads = size("attention.head_count_kv"),
+  s.head_dim = s.embedding / s.heads;
   s.context = size("context_length");
   s.vocabulary = static_cast<uint32_t>(file.find_tensor("token_embd.weight")->rows());
   s.tied = file.find_tensor("output.weight") == nullptr;
@@ -50,13 +52,19 @@ void expect_same_tensors(const std::string& path, const std::string& mix) {
 TEST(BenchShape, MixesAreThoseOfLlamaQuantize) {
   const auto data = tests::test_data();
   if (!data) GTEST_SKIP() << "$ELLM_TEST_DATA is not set";
-  for (const auto& [file, mix] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"IQ4_XS", "iq4_xs"}, {"Q2_K", "q2_k"}, {"Q3_K_M", "q3_k_m"}, {"Q4_0", "q4_0"}, {"Q4_K_M", "q4_k_m"},
-           {"Q5_K_M", "q5_k_m"}, {"Q6_K", "q6_k"}, {"Q8_0", "q8_0"}})
+  for (const auto& [file, mix] : std::initializer_list<std::pair<const char*, const char*>>{{"IQ4_XS", "iq4_xs"},
+                                                                                            {"Q2_K", "q2_k"},
+                                                                                            {"Q3_K_M", "q3_k_m"},
+                                                                                            {"Q4_0", "q4_0"},
+                                                                                            {"Q4_K_M", "q4_k_m"},
+                                                                                            {"Q5_K_M", "q5_k_m"},
+                                                                                            {"Q6_K", "q6_k"},
+                                                                                            {"Q8_0", "q8_0"}})
     expect_same_tensors(*data + "/synth/llama256-" + file + ".gguf", mix);
 }
 
-/// "attn_v.weight Q6_K": how many. Layers are left out: earlier versions of llama-quantize counted them in another order.
+/// "attn_v.weight Q6_K": how many. Layers are left out: earlier versions of llama-quantize counted them in another
+/// order.
 std::map<std::string, int> count_types(const std::vector<std::pair<std::string, std::string>>& tensors) {
   std::map<std::string, int> counts;
   for (const auto& [name, type] : tensors) {
@@ -75,14 +83,16 @@ TEST(BenchShape, MixesAreThoseOfPublishedModels) {
     const auto file = format::Gguf::open(path);
     std::vector<std::pair<std::string, std::string>> theirs, ours;
     for (const format::Tensor& t : file->tensors()) theirs.emplace_back(t.name, t.type->name);
-    for (const TensorPlan& t : plan_tensors({shape_of(*file), "q4_k_m"})) ours.emplace_back(t.name, kernels::block_shape(t.type).name);
+    for (const TensorPlan& t : plan_tensors({shape_of(*file), "q4_k_m"}))
+      ours.emplace_back(t.name, kernels::block_shape(t.type).name);
     EXPECT_EQ(count_types(ours), count_types(theirs)) << path;
   }
   if (!any) GTEST_SKIP() << "no real model is installed";
 }
 
 std::string tiny(const std::string& architecture, const std::string& mix) {
-  std::string text = R"({"name": "tiny", "architecture": ")" + architecture + R"(", "type": ")" + mix + R"(", "layers": 2,
+  std::string text =
+      R"({"name": "tiny", "architecture": ")" + architecture + R"(", "type": ")" + mix + R"(", "layers": 2,
     "embedding": 256, "feed_forward": 512, "heads": 8, "kv_heads": 2, "head_dim": 32, "vocabulary": 1500, "context": 512)";
   if (architecture == "llama") text += R"(, "llama3_factor": 8, "rope_base": 500000)";
   if (architecture == "qwen3moe") text += R"(, "experts": 4, "experts_used": 2, "expert_feed_forward": 256)";
@@ -91,7 +101,8 @@ std::string tiny(const std::string& architecture, const std::string& mix) {
 
 std::vector<float> logits(const std::string& path) {
   const auto model = model::Model::load(path, {.lock = false});
-  const auto kv = shm::KvPages::create({.geometry = model::page_geometry(model->config(), shm::KvType::f16), .pages = 1, .fingerprint = "x"});
+  const auto kv = shm::KvPages::create(
+      {.geometry = model::page_geometry(model->config(), shm::KvType::f16), .pages = 1, .fingerprint = "x"});
   runtime::WorkerPool pool(runtime::read_topology(), 1, false);
   model::ForwardPass forward(model, model::choose_kernels("auto"), pool, *kv, 32, 1);
   const std::vector<uint32_t> tokens = model->tokenizer()->encode("the quick brown fox");
@@ -103,13 +114,14 @@ std::vector<float> logits(const std::string& path) {
 
 TEST(BenchShape, EveryMixLoadsAndGivesSaneLogits) {
   const TempDir dir;
-  for (const char* mix : {"f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m",
-                          "q6_k", "iq4_nl", "iq4_xs"}) {
+  for (const char* mix : {"f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_s", "q4_k_m",
+                          "q5_k_s", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs"}) {
     SCOPED_TRACE(mix);
     double squares = 0;
     const std::vector<float> row = logits(synthesise(parse_shape(tiny("llama", mix)), dir.path().string()));
     for (const float x : row) squares += double{x} * x;
-    const double deviation = std::sqrt(squares / static_cast<double>(row.size()));   // normalised input, weights of 1 / sqrt(n)
+    const double deviation =
+        std::sqrt(squares / static_cast<double>(row.size()));  // normalised input, weights of 1 / sqrt(n)
     EXPECT_GT(deviation, 0.1);
     EXPECT_LT(deviation, 10);
   }
@@ -119,13 +131,14 @@ TEST(BenchShape, EveryArchitectureLoads) {
   const TempDir dir;
   for (const char* architecture : {"llama", "qwen2", "qwen3", "qwen3moe"}) {
     SCOPED_TRACE(architecture);
-    for (const float x : logits(synthesise(parse_shape(tiny(architecture, "q4_k_m")), dir.path().string()))) ASSERT_TRUE(std::isfinite(x));
+    for (const float x : logits(synthesise(parse_shape(tiny(architecture, "q4_k_m")), dir.path().string())))
+      ASSERT_TRUE(std::isfinite(x));
   }
 }
 
 TEST(BenchShape, WeightsHaveTheWantedDeviation) {
   for (const kernels::WeightType type : kernels::kWeightTypes) {
-    if (type == kernels::WeightType::mxfp4) continue;   // in no mix
+    if (type == kernels::WeightType::mxfp4) continue;  // in no mix
     const kernels::BlockShape block = kernels::block_shape(type);
     const size_t blocks = (1 << 16) / block.weights;
     std::vector<std::byte> bytes(blocks * block.bytes);
@@ -156,7 +169,8 @@ TEST(BenchShape, AFileIsWrittenOnce) {
 TEST(BenchShape, NamedShapesHaveTheParametersOfTheirNames) {
   const auto billions = [](const char* name) {
     double n = 0;
-    for (const TensorPlan& t : plan_tensors(parse_shape(std::string(name) + ":f16"))) n += static_cast<double>(t.elements());
+    for (const TensorPlan& t : plan_tensors(parse_shape(std::string(name) + ":f16")))
+      n += static_cast<double>(t.elements());
     return n * 1e-9;
   };
   // As the models' cards say.
@@ -186,9 +200,13 @@ TEST(BenchShape, RefusalsSayWhatWouldBeRight) {
   EXPECT_NE(message("llama-9:q4_0").find("there are smollm2-135m, llama-3.2-1b"), std::string::npos);
   EXPECT_NE(message("llama-3.2-1b:q9").find("there are f16, bf16"), std::string::npos);
   EXPECT_NE(message("{\"layers\": 1").find("not a JSON object"), std::string::npos);
-  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "colour": 1})").find("unknown key 'colour'"), std::string::npos);
-  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "layers": "x"})").find("'layers' has an impossible value"), std::string::npos);
-  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "kv_heads": 5})").find("kv_heads must divide heads"), std::string::npos);
+  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "colour": 1})").find("unknown key 'colour'"),
+            std::string::npos);
+  EXPECT_NE(
+      message(R"({"base": "qwen2.5-7b", "type": "q4_0", "layers": "x"})").find("'layers' has an impossible value"),
+      std::string::npos);
+  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "kv_heads": 5})").find("kv_heads must divide heads"),
+            std::string::npos);
   EXPECT_NE(message("@/no/such/file").find("cannot read /no/such/file"), std::string::npos);
   EXPECT_EQ(parse_shape(R"({"base": "qwen2.5-7b", "type": "q4_0", "layers": 2})").shape.layers, 2u);
 }

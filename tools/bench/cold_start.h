@@ -6,7 +6,8 @@
 
 namespace ellm::bench {
 
-/// Seconds of copying a file into fresh memory (of the kind that weights are put into) on all workers. Throws std::system_error.
+/// Seconds of copying a file into fresh memory (of the kind that weights are put into) on all workers. Throws
+/// std::system_error.
 double time_copy(const std::string& path, runtime::WorkerPool& pool);
 
 }  // namespace ellm::bench

@@ -23,12 +23,13 @@ CostModel::CostModel(const format::Gguf& file, const model::ModelConfig& config)
   using Use = Matrix::Use;
   for (const format::Tensor& t : file.tensors()) {
     const auto type = model::weight_type(*t.type);
-    if (!type) continue;   // tables that nobody reads
+    if (!type) continue;  // tables that nobody reads
     Use use = t.name.find("_exps.") != t.name.npos ? Use::experts : Use::all;
     if (t.name == "output.weight" || (t.name == "token_embd.weight" && config.tied_output)) use = Use::output;
     else if (t.name == "token_embd.weight") use = Use::table;
     const bool matrix = t.dims.size() > 1;
-    matrices_.push_back({*type, static_cast<double>(t.data.size()), matrix ? static_cast<double>(t.elements()) : 0, use});
+    matrices_.push_back(
+        {*type, static_cast<double>(t.data.size()), matrix ? static_cast<double>(t.elements()) : 0, use});
   }
 }
 
@@ -60,7 +61,8 @@ Cost CostModel::weights(double rows, double logits) const {
 /// Rows of one sequence from a position on: each sees what is before it and itself.
 Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) const {
   const shm::PageGeometry page = model::page_geometry(config_, kv);
-  const double bytes = static_cast<double>(page.k_block_bytes() + page.v_block_bytes()) * config_.kv_heads / shm::kPageTokens;
+  const double bytes =
+      static_cast<double>(page.k_block_bytes() + page.v_block_bytes()) * config_.kv_heads / shm::kPageTokens;
   Cost cost;
   for (uint32_t layer = 0; layer < config_.layers; ++layer) {
     double read = first_position + rows, seen = rows * first_position + rows * (rows + 1) / 2;

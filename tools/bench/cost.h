@@ -1,5 +1,5 @@
-// What a piece of work must read and compute at least, counted from a model file's own tensors: fractions of the machine's
-// limits are of this, whatever an engine does beside it. Pure.
+// What a piece of work must read and compute at least, counted from a model file's own tensors: fractions of the
+// machine's limits are of this, whatever an engine does beside it. Pure.
 #pragma once
 #include <map>
 
@@ -12,9 +12,9 @@
 namespace ellm::bench {
 
 struct Cost {
-  double weight_bytes = 0;   // of the file's tensors, as often as they must be read
+  double weight_bytes = 0;  // of the file's tensors, as often as they must be read
   double kv_bytes = 0;
-  std::map<kernels::WeightType, double> operations;   // a multiplication and an addition a weight and token
+  std::map<kernels::WeightType, double> operations;  // a multiplication and an addition a weight and token
   double attention_operations = 0;
 
   double bytes() const { return weight_bytes + kv_bytes; }

@@ -14,14 +14,17 @@ namespace {
 double cpu_seconds(int who) {
   rusage usage{};
   ::getrusage(who, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 }  // namespace
 
 Disturbance::Disturbance(std::string proc_stat)
-    : path_(std::move(proc_stat)), cpus_(static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)))), last_(read()) {}
+    : path_(std::move(proc_stat)), cpus_(static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)))),
+      last_(read()) {}
 
 /// "cpu  user nice system idle iowait irq softirq steal …" in ticks.
 Disturbance::Times Disturbance::read() const {
@@ -32,7 +35,8 @@ Disturbance::Times Disturbance::read() const {
   for (int field = 0; field < 8 && in >> ticks; ++field)
     if (field != 3 && field != 4) busy += ticks;
   const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  return {wall, busy / static_cast<double>(::sysconf(_SC_CLK_TCK)), cpu_seconds(RUSAGE_SELF) + cpu_seconds(RUSAGE_CHILDREN)};
+  return {wall, busy / static_cast<double>(::sysconf(_SC_CLK_TCK)),
+          cpu_seconds(RUSAGE_SELF) + cpu_seconds(RUSAGE_CHILDREN)};
 }
 
 Disturbance::Usage Disturbance::since_last() {

@@ -9,8 +9,8 @@ class Disturbance {
   explicit Disturbance(std::string proc_stat = "/proc/stat");
   /// Since the last call, or construction. Children count when they have been waited for.
   struct Usage {
-    double cpu_seconds = 0;   // that there were: wall time x CPUs
-    double others = 0;        // CPU seconds of others, what the hypervisor took included
+    double cpu_seconds = 0;  // that there were: wall time x CPUs
+    double others = 0;       // CPU seconds of others, what the hypervisor took included
 
     /// 0 where the time is too short for the clock's ticks to say.
     double share() const { return cpu_seconds < 0.4 ? 0 : others / cpu_seconds; }

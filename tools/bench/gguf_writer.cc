@@ -11,7 +11,7 @@ namespace ellm::bench {
 namespace {
 
 constexpr uint64_t kAlignment = 32;
-enum : uint32_t { kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9 };   // value types
+enum : uint32_t { kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9 };  // value types
 
 uint64_t align(uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -29,7 +29,8 @@ struct Closer {
 };
 
 void write_all(FILE* file, const std::string& path, const void* data, size_t bytes) {
-  if (std::fwrite(data, 1, bytes, file) != bytes) throw std::system_error(errno, std::generic_category(), "cannot write " + path);
+  if (std::fwrite(data, 1, bytes, file) != bytes)
+    throw std::system_error(errno, std::generic_category(), "cannot write " + path);
 }
 
 }  // namespace
@@ -57,12 +58,14 @@ void GgufWriter::add(std::string_view key, std::string_view value) {
   put_text(values_, key), put(values_, uint32_t{kString}), put_text(values_, value), ++keys_;
 }
 void GgufWriter::add(std::string_view key, std::span<const std::string> values) {
-  put_text(values_, key), put(values_, uint32_t{kArray}), put(values_, uint32_t{kString}), put<uint64_t>(values_, values.size());
+  put_text(values_, key), put(values_, uint32_t{kArray}), put(values_, uint32_t{kString}),
+      put<uint64_t>(values_, values.size());
   for (const std::string& v : values) put_text(values_, v);
   ++keys_;
 }
 void GgufWriter::add(std::string_view key, std::span<const int32_t> values) {
-  put_text(values_, key), put(values_, uint32_t{kArray}), put(values_, uint32_t{kI32}), put<uint64_t>(values_, values.size());
+  put_text(values_, key), put(values_, uint32_t{kArray}), put(values_, uint32_t{kI32}),
+      put<uint64_t>(values_, values.size());
   for (const int32_t v : values) put(values_, v);
   ++keys_;
 }

@@ -21,7 +21,7 @@ constexpr int kTries = 8, kMostTries = 60;
 constexpr int kAdded[] = {1, 2, 4, 8};
 constexpr int kStreams[] = {1, 2, 4};
 
-std::atomic<uint64_t> sink;   // keeps the reads
+std::atomic<uint64_t> sink;  // keeps the reads
 
 /// Seconds of `work` on the first `threads` workers, from when all are there until the last is done.
 double time_workers(runtime::WorkerPool& pool, uint32_t threads, const std::function<void(uint32_t)>& work) {
@@ -52,7 +52,7 @@ double best_rate(runtime::WorkerPool& pool, const std::function<uint64_t(uint64_
   std::vector<uint64_t> done(pool.size());
   uint64_t steps = 1000;
   const auto run = [&] { return time_workers(pool, pool.size(), [&](uint32_t i) { done[i] = loop(steps); }); };
-  while (run() < 0.002) steps *= 2;   // shorter, it could not be told from the barrier
+  while (run() < 0.002) steps *= 2;  // shorter, it could not be told from the barrier
   return best_of([&] {
     const double seconds = run();
     uint64_t all = 0;
@@ -67,14 +67,15 @@ std::vector<Bandwidth> measure_bandwidths(Level level, runtime::WorkerPool& pool
   while (each > (size_t{8} << 20) && each * pool.size() > runtime::available_memory_bytes() / 4) each /= 2;
   std::vector<HugeMemory> memory(pool.size());
   for (HugeMemory& m : memory) m = allocate_huge(each);
-  time_workers(pool, pool.size(), [&](uint32_t i) { std::memset(memory[i].get(), 0x5A, each); });   // each on its own node
+  time_workers(pool, pool.size(),
+               [&](uint32_t i) { std::memset(memory[i].get(), 0x5A, each); });  // each on its own node
   std::vector<Bandwidth> all;
-  for (uint32_t threads = 1; threads <= pool.size(); threads = threads < pool.size() ? std::min(threads * 2, pool.size()) : threads + 1) {
+  for (uint32_t threads = 1; threads <= pool.size();
+       threads = threads < pool.size() ? std::min(threads * 2, pool.size()) : threads + 1) {
     for (const int streams : kStreams) {
       const auto read = [&](uint32_t w) { sink += read_memory(level, memory[w].get(), each, streams); };
-      all.push_back({threads, streams, best_of([&] {
-                       return static_cast<double>(each * threads) / time_workers(pool, threads, read);
-                     })});
+      all.push_back({threads, streams,
+                     best_of([&] { return static_cast<double>(each * threads) / time_workers(pool, threads, read); })});
     }
   }
   return all;
@@ -102,7 +103,7 @@ double Limits::peak(WeightType type) const {
     case WeightType::q5_1:
     case WeightType::q5_k: return integer[2];
     case WeightType::q6_k: return integer[1];
-    default: return integer[0];   // 8 bits, and codebooks of 8 bits
+    default: return integer[0];  // 8 bits, and codebooks of 8 bits
   }
 }
 

@@ -12,17 +12,18 @@ namespace ellm::bench {
 
 struct Bandwidth {
   uint32_t threads;
-  int streams;              // a thread
+  int streams;  // a thread
   double bytes_per_second;
 };
 
 struct Limits {
   std::vector<Bandwidth> bandwidths;
-  /// Operations per second of all threads by how many products are added in 16 bits: 1, 2, 4, 8 (loops.h). AVX-512: all the same.
+  /// Operations per second of all threads by how many products are added in 16 bits: 1, 2, 4, 8 (loops.h). AVX-512: all
+  /// the same.
   std::array<double, 4> integer{};
-  double floating = 0;      // f32 operations per second of all threads
+  double floating = 0;  // f32 operations per second of all threads
 
-  double bandwidth() const;   // the most of them
+  double bandwidth() const;  // the most of them
   double integer_peak() const { return integer[0]; }
   /// Of products with weights of this type: its instructions alone, without unpacking.
   double peak(kernels::WeightType type) const;

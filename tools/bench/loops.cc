@@ -1,4 +1,5 @@
-// The peaks are assembly, so that no compiler spoils them: chains enough to hide the latency, nothing leaves the registers.
+// The peaks are assembly, so that no compiler spoils them: chains enough to hide the latency, nothing leaves the
+// registers.
 #include "tools/bench/loops.h"
 
 #include <immintrin.h>
@@ -25,19 +26,22 @@ __attribute__((target("avx512f,avx512vnni"), noinline)) uint64_t dot_avx512(uint
 
 // One product, `added` - 1 more added to it in 16 bits, then to 32 bits and to the sum.
 #define ELLM_FIRST(product) "vpmaddubsw %%ymm14, %%ymm15, %%" product "\n"
-#define ELLM_MORE(product, other) "vpmaddubsw %%ymm14, %%ymm15, %%" other "\n vpaddw %%" other ", %%" product ", %%" product "\n"
-#define ELLM_LAST(sum, product) "vpmaddwd %%ymm13, %%" product ", %%" product "\n vpaddd %%" product ", %%" sum ", %%" sum "\n"
+#define ELLM_MORE(product, other) \
+  "vpmaddubsw %%ymm14, %%ymm15, %%" other "\n vpaddw %%" other ", %%" product ", %%" product "\n"
+#define ELLM_LAST(sum, product) \
+  "vpmaddwd %%ymm13, %%" product ", %%" product "\n vpaddd %%" product ", %%" sum ", %%" sum "\n"
 #define ELLM_TWICE(x) x x
 #define ELLM_DOT_1(sum, p, o) ELLM_FIRST(p) ELLM_LAST(sum, p)
 #define ELLM_DOT_2(sum, p, o) ELLM_FIRST(p) ELLM_MORE(p, o) ELLM_LAST(sum, p)
 #define ELLM_DOT_4(sum, p, o) ELLM_FIRST(p) ELLM_MORE(p, o) ELLM_TWICE(ELLM_MORE(p, o)) ELLM_LAST(sum, p)
 #define ELLM_DOT_8(sum, p, o) \
   ELLM_FIRST(p) ELLM_MORE(p, o) ELLM_TWICE(ELLM_MORE(p, o)) ELLM_TWICE(ELLM_TWICE(ELLM_MORE(p, o))) ELLM_LAST(sum, p)
-#define ELLM_LOOP(DOT)                                                                                             \
-  for (uint64_t n = 0; n < steps; ++n) {                                                                           \
-    asm volatile(DOT("ymm0", "ymm4", "ymm8") DOT("ymm1", "ymm5", "ymm9") DOT("ymm2", "ymm6", "ymm10")              \
-                     DOT("ymm3", "ymm7", "ymm11")::                                                                \
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"); \
+#define ELLM_LOOP(DOT)                                                                                              \
+  for (uint64_t n = 0; n < steps; ++n) {                                                                            \
+    asm volatile(DOT("ymm0", "ymm4", "ymm8") DOT("ymm1", "ymm5", "ymm9") DOT("ymm2", "ymm6", "ymm10")               \
+                     DOT("ymm3", "ymm7", "ymm11")::                                                                 \
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+                           "xmm11");                                                                                \
   }
 __attribute__((target("avx2"), noinline)) uint64_t dot_avx2(int added, uint64_t steps) {
   switch (added) {
@@ -63,20 +67,23 @@ uint64_t dot_scalar(uint64_t steps) {
 #define ELLM_FMA(r) "vfmadd231ps %%zmm30, %%zmm31, %%zmm" r "\n"
 __attribute__((target("avx512f"), noinline)) uint64_t fma_avx512(uint64_t steps) {
   for (uint64_t n = 0; n < steps; ++n) {
-    asm volatile("vpxord %%zmm30, %%zmm30, %%zmm30\n vpxord %%zmm31, %%zmm31, %%zmm31\n" ELLM_FMA("0") ELLM_FMA("1") ELLM_FMA("2") ELLM_FMA("3") ELLM_FMA("4") ELLM_FMA("5") ELLM_FMA("6") ELLM_FMA("7")
-                         ELLM_FMA("8") ELLM_FMA("9") ELLM_FMA("10") ELLM_FMA("11")::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11");
+    asm volatile("vpxord %%zmm30, %%zmm30, %%zmm30\n vpxord %%zmm31, %%zmm31, %%zmm31\n" ELLM_FMA("0") ELLM_FMA("1")
+                     ELLM_FMA("2") ELLM_FMA("3") ELLM_FMA("4") ELLM_FMA("5") ELLM_FMA("6") ELLM_FMA("7") ELLM_FMA("8")
+                         ELLM_FMA("9") ELLM_FMA("10") ELLM_FMA("11")::
+                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                               "xmm11");
   }
   return 2 * 16 * 12 * steps;
 }
 #define ELLM_FMA_256(r) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" r "\n"
 __attribute__((target("avx2,fma"), noinline)) uint64_t fma_avx2(uint64_t steps) {
   for (uint64_t n = 0; n < steps; ++n) {
-    asm volatile("vpxor %%ymm14, %%ymm14, %%ymm14\n vpxor %%ymm15, %%ymm15, %%ymm15\n" ELLM_FMA_256("0") ELLM_FMA_256("1")
-                     ELLM_FMA_256("2") ELLM_FMA_256("3") ELLM_FMA_256("4") ELLM_FMA_256("5") ELLM_FMA_256("6") ELLM_FMA_256("7")
-                         ELLM_FMA_256("8") ELLM_FMA_256("9") ELLM_FMA_256("10") ELLM_FMA_256("11")::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm14",
-                       "xmm15");
+    asm volatile("vpxor %%ymm14, %%ymm14, %%ymm14\n vpxor %%ymm15, %%ymm15, %%ymm15\n" ELLM_FMA_256("0")
+                     ELLM_FMA_256("1") ELLM_FMA_256("2") ELLM_FMA_256("3") ELLM_FMA_256("4") ELLM_FMA_256("5")
+                         ELLM_FMA_256("6") ELLM_FMA_256("7") ELLM_FMA_256("8") ELLM_FMA_256("9") ELLM_FMA_256("10")
+                             ELLM_FMA_256("11")::
+                                 : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                                   "xmm10", "xmm11", "xmm14", "xmm15");
   }
   return 2 * 8 * 12 * steps;
 }
@@ -99,7 +106,8 @@ __attribute__((target("avx2"), noinline)) uint64_t read_avx2(const std::byte* fr
     for (int s = 0; s < kStreams; ++s) {
       const auto* at = reinterpret_cast<const __m256i*>(from + static_cast<size_t>(s) * length + i);
       for (int k = 0; k < 4; ++k)
-        sum[k] = _mm256_xor_si256(sum[k], _mm256_xor_si256(_mm256_loadu_si256(at + 2 * k), _mm256_loadu_si256(at + 2 * k + 1)));
+        sum[k] = _mm256_xor_si256(sum[k],
+                                  _mm256_xor_si256(_mm256_loadu_si256(at + 2 * k), _mm256_loadu_si256(at + 2 * k + 1)));
     }
   }
   const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
@@ -130,7 +138,7 @@ uint64_t run_fma_loop(Level level, uint64_t steps) {
 }
 
 uint64_t read_memory(Level level, const std::byte* from, size_t bytes, int streams) {
-  if (level == Level::scalar) return read_scalar(from, bytes);   // one stream
+  if (level == Level::scalar) return read_scalar(from, bytes);  // one stream
   if (streams == 4) return read_avx2<4>(from, bytes);
   return streams == 2 ? read_avx2<2>(from, bytes) : read_avx2<1>(from, bytes);
 }
@@ -142,7 +150,7 @@ HugeMemory allocate_huge(size_t bytes) {
   auto* base = static_cast<std::byte*>(
       ::mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (base == MAP_FAILED) throw std::bad_alloc();
-  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage) % kHugePage;   // unmapped again
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage) % kHugePage;  // unmapped again
   if (before > 0) ::munmap(base, before);
   ::munmap(base + before + length, kHugePage - before);
   ::madvise(base + before, length, MADV_HUGEPAGE);

@@ -1,5 +1,5 @@
-// Loops that do nothing but what a machine is limited by: dot products of bytes, fused multiply-adds, reads of memory. The
-// caller times them (limits.h on all workers; kernel-bench on one core). Pure; any thread that runs the level.
+// Loops that do nothing but what a machine is limited by: dot products of bytes, fused multiply-adds, reads of memory.
+// The caller times them (limits.h on all workers; kernel-bench on one core). Pure; any thread that runs the level.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace ellm::bench {
 
-/// Dot products of unsigned with signed bytes, the accumulators in registers. AVX-512: vpdpbusd. AVX2: maddubs, whose sums of
-/// `added` products (1, 2, 4, 8: as many as stay within 16 bits for codes of 8, 6, 5, 4 bits) are added before madd and add.
-/// Returns the operations (a multiplication or an addition of a weight: 2 a weight).
+/// Dot products of unsigned with signed bytes, the accumulators in registers. AVX-512: vpdpbusd. AVX2: maddubs, whose
+/// sums of `added` products (1, 2, 4, 8: as many as stay within 16 bits for codes of 8, 6, 5, 4 bits) are added before
+/// madd and add. Returns the operations (a multiplication or an addition of a weight: 2 a weight).
 uint64_t run_integer_loop(kernels::Level level, int added, uint64_t steps);
 
 /// Fused multiply-adds of f32. Returns the operations, 2 a lane.
 uint64_t run_fma_loop(kernels::Level level, uint64_t steps);
 
-/// Reads `bytes` (a multiple of 4096 * streams) once, by 1, 2 or 4 streams side by side. Returns a value that depends on all of it.
+/// Reads `bytes` (a multiple of 4096 * streams) once, by 1, 2 or 4 streams side by side. Returns a value that depends
+/// on all of it.
 uint64_t read_memory(kernels::Level level, const std::byte* from, size_t bytes, int streams);
 
 struct Unmap {

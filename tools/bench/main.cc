@@ -1,5 +1,5 @@
-// ellm-bench, started by `ellm bench`: how fast models run on this machine, beside what it can do at most and beside another
-// engine.
+// ellm-bench, started by `ellm bench`: how fast models run on this machine, beside what it can do at most and beside
+// another engine.
 #include <cpuid.h>
 #include <unistd.h>
 
@@ -36,12 +36,15 @@ const kernels::KernelSet& choose(const Options& o, Report& report) {
   const kernels::KernelSet& possible = model::choose_kernels("auto");
   const bool hidden = processor_has_avx512_vnni() && possible.level != kernels::Level::avx512;
   if (hidden && o.kernels.empty())
-    throw std::runtime_error("this processor has AVX-512 VNNI, but its operating system or hypervisor does not enable it: the best "
-                             "level here is " + std::string(possible.name) + ", and --kernels " + possible.name + " measures it all the same");
+    throw std::runtime_error(
+        "this processor has AVX-512 VNNI, but its operating system or hypervisor does not enable it: the best "
+        "level here is " +
+        std::string(possible.name) + ", and --kernels " + possible.name + " measures it all the same");
   if (possible.level == kernels::Level::scalar && o.kernels.empty())
     throw std::runtime_error("this processor has no AVX2: --kernels scalar measures it all the same");
   if (set.level != possible.level)
-    report.warnings.push_back("kernels " + std::string(set.name) + " as asked for; this machine's best are " + possible.name);
+    report.warnings.push_back("kernels " + std::string(set.name) + " as asked for; this machine's best are " +
+                              possible.name);
   return set;
 }
 
@@ -79,7 +82,7 @@ std::vector<Target> targets(Options& o) {
   if (o.models.empty() && o.shapes.empty()) {
     if (o.reach) name_reach(o);
     else if (const std::string model = smallest_model(); !model.empty()) o.models = {model};
-    else o.shapes = {"smollm2-135m:q4_0"};   // no model is installed
+    else o.shapes = {"smollm2-135m:q4_0"};  // no model is installed
   }
   std::vector<Target> all;
   for (const std::string& text : o.shapes) {
@@ -133,8 +136,9 @@ void run(Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Measures models on this machine: prefill, decode and both, over context, batch and KV types, beside the machine's limits and "
-               "beside another engine."};
+  CLI::App app{
+      "Measures models on this machine: prefill, decode and both, over context, batch and KV types, beside the machine's limits and "
+      "beside another engine."};
   Options options;
   declare_options(app, options);
   if (describe::describe_if_asked(app, argc, argv)) return 0;

@@ -8,17 +8,17 @@ using kernels::WeightType;
 struct Entry {
   Mixture mix;
   const char* name;
-  WeightType base;      // of what no rule names
-  uint32_t file_type;   // llama_ftype
+  WeightType base;     // of what no rule names
+  uint32_t file_type;  // llama_ftype
 };
 constexpr Entry kMixtures[] = {
-    {Mixture::f16, "f16", WeightType::f16, 1},          {Mixture::bf16, "bf16", WeightType::bf16, 32},
-    {Mixture::q8_0, "q8_0", WeightType::q8_0, 7},       {Mixture::q4_0, "q4_0", WeightType::q4_0, 2},
-    {Mixture::q4_1, "q4_1", WeightType::q4_1, 3},       {Mixture::q5_0, "q5_0", WeightType::q5_0, 8},
-    {Mixture::q5_1, "q5_1", WeightType::q5_1, 9},       {Mixture::q2_k, "q2_k", WeightType::q2_k, 10},
-    {Mixture::q3_k_m, "q3_k_m", WeightType::q3_k, 12},  {Mixture::q4_k_s, "q4_k_s", WeightType::q4_k, 14},
-    {Mixture::q4_k_m, "q4_k_m", WeightType::q4_k, 15},  {Mixture::q5_k_s, "q5_k_s", WeightType::q5_k, 16},
-    {Mixture::q5_k_m, "q5_k_m", WeightType::q5_k, 17},  {Mixture::q6_k, "q6_k", WeightType::q6_k, 18},
+    {Mixture::f16, "f16", WeightType::f16, 1},           {Mixture::bf16, "bf16", WeightType::bf16, 32},
+    {Mixture::q8_0, "q8_0", WeightType::q8_0, 7},        {Mixture::q4_0, "q4_0", WeightType::q4_0, 2},
+    {Mixture::q4_1, "q4_1", WeightType::q4_1, 3},        {Mixture::q5_0, "q5_0", WeightType::q5_0, 8},
+    {Mixture::q5_1, "q5_1", WeightType::q5_1, 9},        {Mixture::q2_k, "q2_k", WeightType::q2_k, 10},
+    {Mixture::q3_k_m, "q3_k_m", WeightType::q3_k, 12},   {Mixture::q4_k_s, "q4_k_s", WeightType::q4_k, 14},
+    {Mixture::q4_k_m, "q4_k_m", WeightType::q4_k, 15},   {Mixture::q5_k_s, "q5_k_s", WeightType::q5_k, 16},
+    {Mixture::q5_k_m, "q5_k_m", WeightType::q5_k, 17},   {Mixture::q6_k, "q6_k", WeightType::q6_k, 18},
     {Mixture::iq4_nl, "iq4_nl", WeightType::iq4_nl, 25}, {Mixture::iq4_xs, "iq4_xs", WeightType::iq4_xs, 30},
 };
 
@@ -66,15 +66,16 @@ WeightType down_type(Mixture mix, const Shape& s, uint32_t layer, WeightType bas
 
 WeightType attention_output_type(Mixture mix, const Shape& s, WeightType base) {
   if (s.experts == 8) {
-    const bool small = mix == Mixture::q2_k || mix == Mixture::q3_k_m || mix == Mixture::q4_k_s || mix == Mixture::q4_k_m ||
-                       mix == Mixture::iq4_nl || mix == Mixture::iq4_xs;
+    const bool small = mix == Mixture::q2_k || mix == Mixture::q3_k_m || mix == Mixture::q4_k_s ||
+                       mix == Mixture::q4_k_m || mix == Mixture::iq4_nl || mix == Mixture::iq4_xs;
     return small ? WeightType::q5_k : base;
   }
   if (mix == Mixture::q2_k) return WeightType::q3_k;
   return mix == Mixture::q3_k_m ? WeightType::q4_k : base;
 }
 
-WeightType wanted_type(Mixture mix, const Shape& s, std::string_view role, uint32_t layer, uint64_t columns, WeightType base) {
+WeightType wanted_type(Mixture mix, const Shape& s, std::string_view role, uint32_t layer, uint64_t columns,
+                       WeightType base) {
   if (role == "output.weight" || (role == "token_embd.weight" && s.tied)) {
     if (columns % kernels::block_shape(base).weights != 0) return WeightType::q8_0;
     return base == WeightType::q8_0 ? base : WeightType::q6_k;
@@ -119,7 +120,7 @@ uint32_t file_type(Mixture mix) { return entry(mix).file_type; }
 
 WeightType tensor_type(Mixture mix, const Shape& shape, std::string_view role, uint32_t layer, uint64_t columns) {
   const WeightType base = entry(mix).base;
-  if (role == "ffn_gate_inp.weight") return WeightType::f32;   // routers stay as they are
+  if (role == "ffn_gate_inp.weight") return WeightType::f32;  // routers stay as they are
   if (!kernels::is_quantised(base)) return base;
   return fallback(wanted_type(mix, shape, role, layer, columns, base), columns);
 }

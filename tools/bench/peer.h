@@ -12,8 +12,8 @@ namespace ellm::bench {
 
 /// What is measured: one model file on so many threads.
 struct PeerTask {
-  std::string model;        // path
-  std::string label;        // as the user named it
+  std::string model;  // path
+  std::string label;  // as the user named it
   uint32_t threads = 1;
   Fill fill = Fill::copies;
 };
@@ -24,9 +24,10 @@ class Peer {
   virtual std::string name() const = 0;
   /// The variants that it is measured in: KV types, or one that has no name.
   virtual std::vector<std::string> variants(const Work& work) const = 0;
-  /// Seconds of each of the works, which have depth, batch or kind in common only where that helps; absent: it cannot do
-  /// it. Throws std::runtime_error where a program or server fails.
-  virtual std::vector<std::optional<double>> run(const PeerTask& task, std::span<const Work> works, const std::string& variant) = 0;
+  /// Seconds of each of the works, which have depth, batch or kind in common only where that helps; absent: it cannot
+  /// do it. Throws std::runtime_error where a program or server fails.
+  virtual std::vector<std::optional<double>> run(const PeerTask& task, std::span<const Work> works,
+                                                 const std::string& variant) = 0;
   /// What was equal and what was not, for the report.
   virtual std::string conditions() const = 0;
 };

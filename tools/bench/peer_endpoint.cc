@@ -1,9 +1,10 @@
-// A server with OpenAI's API (/completions, streamed, with usage) under the same work. Prompts are words in random order, each
-// request's with other words first, so that no cache of prefixes serves them; how many words make the wanted tokens is found by
-// two short requests. Times are what a client sees, scaled to the exact number of tokens by the usage that the server reports:
-//   prefill      from the request to the answer's end, of one token; a depth is sent once before, for the server's prefix cache
-//   decode       from when the last of the requests has its first token until the last has ended
-//   end to end   from the requests until the last has ended
+// A server with OpenAI's API (/completions, streamed, with usage) under the same work. Prompts are words in random
+// order, each request's with other words first, so that no cache of prefixes serves them; how many words make the
+// wanted tokens is found by two short requests. Times are what a client sees, scaled to the exact number of tokens by
+// the usage that the server reports:
+//   prefill      from the request to the answer's end, of one token; a depth is sent once before, for the server's
+//   prefix cache decode       from when the last of the requests has its first token until the last has ended end to
+//   end   from the requests until the last has ended
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
@@ -22,16 +23,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace json = boost::json;
 
-double since(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double>(end - begin).count(); }
+double since(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
 
 constexpr const char* kWords[] = {
-    "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state", "family", "student",
-    "group", "country", "problem", "hand", "part", "place", "case", "week", "company", "system", "program", "question", "work", "number",
-    "night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact", "month", "lot", "right", "study", "book"};
+    "time",   "year",    "people", "way",     "day",      "man",     "thing",   "woman", "life",  "child", "world",
+    "school", "state",   "family", "student", "group",    "country", "problem", "hand",  "part",  "place", "case",
+    "week",   "company", "system", "program", "question", "work",    "number",  "night", "point", "home",  "water",
+    "room",   "mother",  "area",   "money",   "story",    "fact",    "month",   "lot",   "right", "study", "book"};
 
 /// What a streamed answer said.
 struct Streamed {
-  std::vector<Clock::time_point> pieces;   // when text arrived
+  std::vector<Clock::time_point> pieces;  // when text arrived
   Clock::time_point end;
   uint64_t prompt_tokens = 0, completion_tokens = 0;
 };
@@ -42,7 +46,8 @@ class EventReader {
   explicit EventReader(Streamed& to) : to_(to) {}
   void push(std::string_view data) {
     buffer_ += data;
-    for (size_t end; (end = buffer_.find('\n')) != buffer_.npos; buffer_.erase(0, end + 1)) line(std::string_view(buffer_).substr(0, end));
+    for (size_t end; (end = buffer_.find('\n')) != buffer_.npos; buffer_.erase(0, end + 1))
+      line(std::string_view(buffer_).substr(0, end));
   }
 
  private:
@@ -51,7 +56,7 @@ class EventReader {
     text.remove_prefix(text.starts_with("data: ") ? 6 : 5);
     json::error_code error;
     const json::value event = json::parse(text, error);
-    if (error || !event.is_object()) return;   // [DONE]
+    if (error || !event.is_object()) return;  // [DONE]
     const auto* choices = event.as_object().if_contains("choices");
     if (choices != nullptr && choices->is_array() && !choices->as_array().empty()) to_.pieces.push_back(Clock::now());
     if (const auto* usage = event.as_object().if_contains("usage"); usage != nullptr && usage->is_object()) {
@@ -65,7 +70,8 @@ class EventReader {
 
 class EndpointPeer : public Peer {
  public:
-  EndpointPeer(std::string url, std::string model, std::string key) : url_(std::move(url)), model_(std::move(model)), key_(std::move(key)) {
+  EndpointPeer(std::string url, std::string model, std::string key)
+      : url_(std::move(url)), model_(std::move(model)), key_(std::move(key)) {
     while (url_.ends_with('/')) url_.pop_back();
     if (model_.empty()) model_ = first_model();
     calibrate();
@@ -73,7 +79,8 @@ class EndpointPeer : public Peer {
 
   std::string name() const override { return "server"; }
   std::string conditions() const override {
-    return url_ + " as its model " + model_ + ": the same numbers of tokens and requests, seen from a client; its hardware, weights and "
+    return url_ + " as its model " + model_ +
+           ": the same numbers of tokens and requests, seen from a client; its hardware, weights and "
            "KV types are what it has been given";
   }
   std::vector<std::string> variants(const Work&) const override { return {""}; }
@@ -89,7 +96,8 @@ class EndpointPeer : public Peer {
     const HttpAnswer answer = http({url_ + "/models", key_, ""});
     json::error_code error;
     const json::value body = json::parse(answer.body, error);
-    if (answer.status != 200 || error) throw std::runtime_error(url_ + "/models: status " + std::to_string(answer.status) + ", no list of models");
+    if (answer.status != 200 || error)
+      throw std::runtime_error(url_ + "/models: status " + std::to_string(answer.status) + ", no list of models");
     return std::string(body.at("data").as_array().at(0).at("id").as_string());
   }
 
@@ -104,17 +112,20 @@ class EndpointPeer : public Peer {
   }
 
   Streamed request(const std::string& text, uint32_t most) const {
-    json::object body{{"model", model_}, {"prompt", text}, {"max_tokens", most}, {"temperature", 0}, {"stream", true},
-                      {"stream_options", json::object{{"include_usage", true}}}};
+    json::object body{{"model", model_},  {"prompt", text}, {"max_tokens", most},
+                      {"temperature", 0}, {"stream", true}, {"stream_options", json::object{{"include_usage", true}}}};
     if (ignores_eos_) body["ignore_eos"] = true;
     Streamed result;
     EventReader reader(result);
-    const HttpAnswer answer = http({url_ + "/completions", key_, json::serialize(body)}, [&](std::string_view data) { reader.push(data); });
+    const HttpAnswer answer =
+        http({url_ + "/completions", key_, json::serialize(body)}, [&](std::string_view data) { reader.push(data); });
     result.end = Clock::now();
     if (answer.status != 200)
-      throw std::runtime_error(url_ + "/completions: status " + std::to_string(answer.status) + ": " + answer.body.substr(0, 200));
+      throw std::runtime_error(url_ + "/completions: status " + std::to_string(answer.status) + ": " +
+                               answer.body.substr(0, 200));
     if (result.pieces.empty() || result.prompt_tokens == 0)
-      throw std::runtime_error(url_ + "/completions: the answer is no stream of events with usage: " + answer.body.substr(0, 200));
+      throw std::runtime_error(
+          url_ + "/completions: the answer is no stream of events with usage: " + answer.body.substr(0, 200));
     return result;
   }
 
@@ -123,7 +134,7 @@ class EndpointPeer : public Peer {
     double few = 0;
     try {
       few = static_cast<double>(request(words(64), 1).prompt_tokens);
-    } catch (const std::runtime_error&) {   // OpenAI itself refuses arguments that it does not know
+    } catch (const std::runtime_error&) {  // OpenAI itself refuses arguments that it does not know
       ignores_eos_ = false;
       few = static_cast<double>(request(words(64), 1).prompt_tokens);
     }
@@ -152,7 +163,7 @@ class EndpointPeer : public Peer {
 
   double measure(const Work& w) {
     std::vector<std::string> prompts;
-    double before = 0;   // tokens that the server has had already
+    double before = 0;  // tokens that the server has had already
     for (uint32_t i = 0; i < w.batch; ++i) {
       const bool extends = w.kind != Kind::decode && w.depth > 0;
       std::string text = w.kind == Kind::decode ? prompt(std::max(w.depth, 1u)) : extends ? prompt(w.depth) : "";
@@ -178,7 +189,8 @@ class EndpointPeer : public Peer {
     double tokens = 0;
     for (const Streamed& s : answers) {
       const auto after = std::ranges::count_if(s.pieces, [&](Clock::time_point t) { return t > from; });
-      tokens += static_cast<double>(after) * static_cast<double>(s.completion_tokens) / static_cast<double>(s.pieces.size());
+      tokens +=
+          static_cast<double>(after) * static_cast<double>(s.completion_tokens) / static_cast<double>(s.pieces.size());
     }
     if (tokens < 1) throw std::runtime_error("the server ended its answers after one token");
     return since(from, to) / tokens * static_cast<double>(w.tokens());
@@ -191,7 +203,8 @@ class EndpointPeer : public Peer {
   }
 
   std::string url_, model_, key_;
-  Random random_{static_cast<uint64_t>(Clock::now().time_since_epoch().count())};   // other prompts than an earlier run's
+  Random random_{
+      static_cast<uint64_t>(Clock::now().time_since_epoch().count())};  // other prompts than an earlier run's
   uint64_t first_word_ = random_.next();
   double tokens_per_word_ = 1, fixed_tokens_ = 0;
   bool ignores_eos_ = true;

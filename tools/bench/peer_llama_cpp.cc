@@ -1,5 +1,5 @@
-// llama.cpp by its own programs, each a process: llama-bench for single sequences (depth-bench, where it is there, answers like it
-// but copies K and V to get to a depth: tools/bench/peer/depth_bench.cc), batched-bench for several.
+// llama.cpp by its own programs, each a process: llama-bench for single sequences (depth-bench, where it is there,
+// answers like it but copies K and V to get to a depth: tools/bench/peer/depth_bench.cc), batched-bench for several.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace ellm::bench {
 namespace {
 
-constexpr uint32_t kShallow = 1024;   // below, K and V are too few for their type to matter
+constexpr uint32_t kShallow = 1024;  // below, K and V are too few for their type to matter
 
 bool exists(const std::string& path) {
   struct stat s;
@@ -39,9 +39,10 @@ class LlamaCppPeer : public Peer {
     return kv_types_;
   }
 
-  std::vector<std::optional<double>> run(const PeerTask& task, std::span<const Work> works, const std::string& variant) override {
+  std::vector<std::optional<double>> run(const PeerTask& task, std::span<const Work> works,
+                                         const std::string& variant) override {
     std::vector<std::optional<double>> out(works.size());
-    std::map<uint32_t, std::vector<size_t>> single;   // by depth
+    std::map<uint32_t, std::vector<size_t>> single;  // by depth
     for (size_t i = 0; i < works.size(); ++i) {
       const Work& w = works[i];
       if (w.batch == 1 && w.kind != Kind::end_to_end) single[w.depth].push_back(i);
@@ -72,9 +73,21 @@ class LlamaCppPeer : public Peer {
       std::string& list = w.kind == Kind::prefill ? prompts : generates;
       list += (list.empty() ? "" : ",") + std::to_string(w.kind == Kind::prefill ? w.prompt : w.generate);
     }
-    std::vector<std::string> command = {program, "-m", task.model, "-t", std::to_string(task.threads), "-p",
-                                        prompts.empty() ? "0" : prompts, "-n", generates.empty() ? "0" : generates,
-                                        "-d", std::to_string(depth), "-r", "1", "-o", "json"};
+    std::vector<std::string> command = {program,
+                                        "-m",
+                                        task.model,
+                                        "-t",
+                                        std::to_string(task.threads),
+                                        "-p",
+                                        prompts.empty() ? "0" : prompts,
+                                        "-n",
+                                        generates.empty() ? "0" : generates,
+                                        "-d",
+                                        std::to_string(depth),
+                                        "-r",
+                                        "1",
+                                        "-o",
+                                        "json"};
     add_types(command, kv);
     const boost::json::value rows = boost::json::parse(run_program(command));
     for (const auto& row : rows.as_array()) {
@@ -93,14 +106,25 @@ class LlamaCppPeer : public Peer {
   std::optional<double> run_batched(const PeerTask& task, const Work& w, const std::string& kv) const {
     if (batched_.empty() || w.kind == Kind::prefill || (w.kind == Kind::end_to_end && w.depth > 0)) return std::nullopt;
     const uint32_t prompt = w.kind == Kind::decode ? std::max(w.depth, 1u) : w.prompt;
-    std::vector<std::string> command = {batched_, "-m", task.model, "-t", std::to_string(task.threads),
-                                        "-c", std::to_string((prompt + w.generate) * w.batch + 64 * w.batch), "-npp", std::to_string(prompt),
-                                        "-ntg", std::to_string(w.generate), "-npl", std::to_string(w.batch),
-                                        "--output-format", "jsonl"};
+    std::vector<std::string> command = {batched_,
+                                        "-m",
+                                        task.model,
+                                        "-t",
+                                        std::to_string(task.threads),
+                                        "-c",
+                                        std::to_string((prompt + w.generate) * w.batch + 64 * w.batch),
+                                        "-npp",
+                                        std::to_string(prompt),
+                                        "-ntg",
+                                        std::to_string(w.generate),
+                                        "-npl",
+                                        std::to_string(w.batch),
+                                        "--output-format",
+                                        "jsonl"};
     // One prompt whose K and V are copied for each sequence.
     if (w.kind == Kind::decode && task.fill == Fill::copies) command.push_back("-pps");
     add_types(command, kv);
-    for (int tries = 0; tries < 3; ++tries) {   // it prints on a thread that does not always live until its end
+    for (int tries = 0; tries < 3; ++tries) {  // it prints on a thread that does not always live until its end
       const std::string text = run_program(command);
       const size_t at = text.find("{\"n_kv_max\"");
       if (at == text.npos) continue;

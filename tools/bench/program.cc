@@ -71,7 +71,8 @@ std::string run_program(const std::vector<std::string>& command) {
     if (fds[1].revents != 0 && !drain(fds[1].fd, complaint)) fds[1].fd = -1;
   }
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
   if (complaint.size() > 400) complaint = "…" + complaint.substr(complaint.size() - 400);
   std::string line;

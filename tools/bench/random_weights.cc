@@ -9,15 +9,15 @@ namespace {
 
 using kernels::WeightType;
 
-/// Where a block's halves stand and what makes its uniformly random codes weights of deviation 1 about 0: the scale `d`, and
-/// the offset `m` (the minimum's half; signed as the format adds or subtracts it).
+/// Where a block's halves stand and what makes its uniformly random codes weights of deviation 1 about 0: the scale
+/// `d`, and the offset `m` (the minimum's half; signed as the format adds or subtracts it).
 struct Scales {
   int d_at = -1, m_at = -1;
   double d = 0, m = 0;
 };
 
-// Codes of b bits have deviation 2^b / sqrt(12). K-quants multiply them with random scales of 6 (4, 8) bits: their mean square
-// times the codes', the minimum's mean set against the codes' mean.
+// Codes of b bits have deviation 2^b / sqrt(12). K-quants multiply them with random scales of 6 (4, 8) bits: their mean
+// square times the codes', the minimum's mean set against the codes' mean.
 Scales scales(WeightType type) {
   switch (type) {
     case WeightType::q4_0: return {.d_at = 0, .d = 1 / 4.6};
@@ -53,7 +53,7 @@ void random_bytes(Random& random, std::span<std::byte> to) {
 
 /// F32, F16, BF16: uniform, of the wanted deviation.
 void random_floats(WeightType type, float deviation, Random& random, std::span<std::byte> to) {
-  const float width = deviation * 1.7320508f;   // sqrt(3)
+  const float width = deviation * 1.7320508f;  // sqrt(3)
   const size_t size = type == WeightType::f32 ? 4 : 2;
   for (size_t i = 0; i < to.size(); i += size) {
     const float x = random.uniform() * width;

@@ -1,5 +1,6 @@
-// Random quantised blocks whose weights are spread as a trained matrix's are (mean about 0, deviation 1 / sqrt(columns)), so that
-// nothing overflows on the way through a model. Only their bytes matter to a measurement. Pure; any thread.
+// Random quantised blocks whose weights are spread as a trained matrix's are (mean about 0, deviation 1 /
+// sqrt(columns)), so that nothing overflows on the way through a model. Only their bytes matter to a measurement. Pure;
+// any thread.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -10,7 +10,7 @@
 namespace ellm::bench {
 
 struct PeerResult {
-  std::string variant;      // "q8_0", or empty
+  std::string variant;  // "q8_0", or empty
   Series series;
 };
 
@@ -22,25 +22,25 @@ struct Row {
   Cost cost = {};
   Series ours = {};
   std::vector<PeerResult> peers = {};
-  double others = 0;        // share of the machine that others used meanwhile
-  std::string skipped = {}; // why there are no figures
+  double others = 0;         // share of the machine that others used meanwhile
+  std::string skipped = {};  // why there are no figures
 
-  const PeerResult* best_peer() const;   // null: none has one
+  const PeerResult* best_peer() const;  // null: none has one
   double tokens_per_second(const Series& series) const;
-  std::optional<double> ratio() const;   // ours to the best peer's
+  std::optional<double> ratio() const;  // ours to the best peer's
 };
 
 struct ModelInfo {
   std::string label = {}, path = {}, weight_types = {};
   uint64_t parameters = 0, file_bytes = 0, memory_bytes = 0;
-  Series load = {}, copy = {};        // cold start: to be ready, and to copy the file out of the page cache into fresh memory
+  Series load = {}, copy = {};  // cold start: to be ready, and to copy the file out of the page cache into fresh memory
 };
 
 struct Report {
   std::string cpu, kernels, fill;
   uint32_t threads = 0, repetitions = 0;
   std::string peer, peer_conditions;
-  std::optional<double> price, peer_price;   // of an hour
+  std::optional<double> price, peer_price;  // of an hour
   Limits limits;
   std::vector<ModelInfo> models;
   std::vector<Row> rows;
@@ -49,7 +49,8 @@ struct Report {
   const Row* find(const std::string& model, const Work& work, shm::KvTypes kv) const;
 };
 
-/// Price of a million tokens of the work: those generated (a prefill: those of the prompt), and all that went in and out.
+/// Price of a million tokens of the work: those generated (a prefill: those of the prompt), and all that went in and
+/// out.
 struct TokenPrice {
   double output, all;
 };

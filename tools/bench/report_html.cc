@@ -33,7 +33,7 @@ std::string escaped(const std::string& text) {
 
 struct Line {
   std::string name;
-  std::vector<std::pair<double, double>> points;   // (what is on the axis, tokens per second)
+  std::vector<std::pair<double, double>> points;  // (what is on the axis, tokens per second)
 };
 struct Chart {
   std::string title, axis;
@@ -57,21 +57,28 @@ std::string svg(const Chart& chart) {
   std::set<double> ticks;
   for (const Line& line : chart.lines) {
     for (const auto& [x, y] : line.points) {
-      x0 = std::min(x0, std::max(x, 1.0)), x1 = std::max(x1, std::max(x, 1.0)), y0 = std::min(y0, y), y1 = std::max(y1, y);
+      x0 = std::min(x0, std::max(x, 1.0)), x1 = std::max(x1, std::max(x, 1.0)), y0 = std::min(y0, y),
+      y1 = std::max(y1, y);
       ticks.insert(x);
     }
   }
   const Scale across{x0, x1, kLeft, kRight}, up{y0 / 1.2, y1 * 1.2, kBottom, kTop};
-  std::string out = format("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", kWidth, kHeight) + escaped(chart.title) + "</title>\n";
+  std::string out = format("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", kWidth, kHeight) +
+                    escaped(chart.title) + "</title>\n";
   for (const double x : ticks)
-    out += format("<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.0f\" "
-                  "text-anchor=\"middle\">%.0f</text>\n", across(x), across(x), kTop, kBottom, across(x), kBottom + 15, x);
+    out += format(
+        "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.0f\" "
+        "text-anchor=\"middle\">%.0f</text>\n",
+        across(x), across(x), kTop, kBottom, across(x), kBottom + 15, x);
   for (int i = 0; i <= 4; ++i) {
     const double y = up.least * std::pow(up.most / up.least, i / 4.0);
-    out += format("<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/><text x=\"%.0f\" y=\"%.1f\" "
-                  "text-anchor=\"end\">%.3g</text>\n", kLeft, kRight, up(y), up(y), kLeft - 5, up(y) + 4, y);
+    out += format(
+        "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/><text x=\"%.0f\" y=\"%.1f\" "
+        "text-anchor=\"end\">%.3g</text>\n",
+        kLeft, kRight, up(y), up(y), kLeft - 5, up(y) + 4, y);
   }
-  out += format("<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">", (kLeft + kRight) / 2, kHeight - 8) + escaped(chart.axis) + "</text>\n";
+  out += format("<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">", (kLeft + kRight) / 2, kHeight - 8) +
+         escaped(chart.axis) + "</text>\n";
   for (size_t i = 0; i < chart.lines.size(); ++i) {
     const char* colour = kColours[i % std::size(kColours)];
     std::string points;
@@ -79,9 +86,11 @@ std::string svg(const Chart& chart) {
       points += format("%.1f,%.1f ", across(x), up(y));
       out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>", across(x), up(y), colour);
     }
-    out += "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"" + std::string(colour) + "\" points=\"" + points + "\"/>\n";
-    out += format("<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">", kLeft + 8, kTop + 14 + 14 * static_cast<double>(i), colour) +
-           escaped(chart.lines[i].name) + "</text>\n";
+    out += "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"" + std::string(colour) + "\" points=\"" + points +
+           "\"/>\n";
+    out +=
+        format("<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">", kLeft + 8, kTop + 14 + 14 * static_cast<double>(i), colour) +
+        escaped(chart.lines[i].name) + "</text>\n";
   }
   return out + "</svg>\n";
 }
@@ -93,7 +102,8 @@ class Lines {
   void add(const Row& row, double x) {
     const std::string kv = shm::name_of(row.kv);
     points_["eLLM, KV " + kv][x] = row.tokens_per_second(row.ours);
-    if (const PeerResult* best = row.best_peer()) points_[report_.peer + ", its best"][x] = row.tokens_per_second(best->series);
+    if (const PeerResult* best = row.best_peer())
+      points_[report_.peer + ", its best"][x] = row.tokens_per_second(best->series);
   }
   /// Nothing where there is no curve.
   std::string draw(const std::string& title, const std::string& axis) const {
@@ -121,7 +131,8 @@ std::string charts(const Report& r, const std::string& model) {
     if (w.kind == Kind::decode && w.depth <= 1024) batch.add(row, w.batch);
     if (w.kind == Kind::end_to_end && w.depth == 0) whole.add(row, w.batch);
   }
-  return prefill.draw("Prefill, tokens/s", "context in tokens") + depth.draw("Decode, tokens/s", "tokens in the context") +
+  return prefill.draw("Prefill, tokens/s", "context in tokens") +
+         depth.draw("Decode, tokens/s", "tokens in the context") +
          batch.draw("Decode, tokens/s of all sequences", "sequences") +
          whole.draw("End to end, generated tokens/s", "sequences");
 }
@@ -129,8 +140,9 @@ std::string charts(const Report& r, const std::string& model) {
 std::string cell(const std::string& text) { return "<td>" + escaped(text) + "</td>"; }
 
 std::string rows_html(const Report& r) {
-  std::string out = "<table><tr><th>model</th><th>work</th><th>KV</th><th>tokens/s</th><th>low … high</th><th>of bandwidth</th>"
-                    "<th>of peak</th><th>peer</th><th>ratio</th><th>price/M out</th><th>peer's</th></tr>\n";
+  std::string out =
+      "<table><tr><th>model</th><th>work</th><th>KV</th><th>tokens/s</th><th>low … high</th><th>of bandwidth</th>"
+      "<th>of peak</th><th>peer</th><th>ratio</th><th>price/M out</th><th>peer's</th></tr>\n";
   for (const Row& row : r.rows) {
     out += "<tr>" + cell(row.model) + cell(row.work.name()) + cell(shm::name_of(row.kv));
     if (!row.skipped.empty()) {
@@ -140,12 +152,16 @@ std::string rows_html(const Report& r) {
     const Bound bound = CostModel::bound(row.cost, r.limits, row.kv);
     const double seconds = row.ours.median(), tokens = static_cast<double>(row.work.tokens());
     const PeerResult* best = row.best_peer();
-    out += cell(format("%.1f", tokens / seconds)) + cell(format("%.1f … %.1f", tokens / row.ours.most(), tokens / row.ours.least())) +
-           cell(format("%.2f", bound.memory / seconds)) + cell(format("%.2f", bound.compute / seconds)) +
-           cell(best ? format("%.1f %s", row.tokens_per_second(best->series), best->variant.c_str()) : "") +
-           cell(row.ratio() ? format("%.2f", *row.ratio()) : "") +
-           cell(r.price ? format("%.3f", token_price(row.work, seconds, *r.price).output) : "") +
-           cell(r.peer_price && best ? format("%.3f", token_price(row.work, best->series.median(), *r.peer_price).output) : "") + "</tr>\n";
+    out +=
+        cell(format("%.1f", tokens / seconds)) +
+        cell(format("%.1f … %.1f", tokens / row.ours.most(), tokens / row.ours.least())) +
+        cell(format("%.2f", bound.memory / seconds)) + cell(format("%.2f", bound.compute / seconds)) +
+        cell(best ? format("%.1f %s", row.tokens_per_second(best->series), best->variant.c_str()) : "") +
+        cell(row.ratio() ? format("%.2f", *row.ratio()) : "") +
+        cell(r.price ? format("%.3f", token_price(row.work, seconds, *r.price).output) : "") +
+        cell(r.peer_price && best ? format("%.3f", token_price(row.work, best->series.median(), *r.peer_price).output)
+                                  : "") +
+        "</tr>\n";
   }
   return out + "</table>\n";
 }
@@ -161,13 +177,16 @@ constexpr const char* kHead =
 
 std::string to_html(const Report& r) {
   std::string out = kHead + std::string("<h1>ellm bench</h1>\n<pre>") + escaped(limits_text(r)) + "</pre>\n";
-  out += "<p>Tokens before the measured ones: " + escaped(r.fill) + ". Medians of " + std::to_string(r.repetitions) + " repetitions.";
+  out += "<p>Tokens before the measured ones: " + escaped(r.fill) + ". Medians of " + std::to_string(r.repetitions) +
+         " repetitions.";
   if (!r.peer.empty()) out += " Beside " + escaped(r.peer) + ": " + escaped(r.peer_conditions) + ".";
   out += "</p>\n";
   for (const std::string& w : r.warnings) out += "<p class=\"warning\">" + escaped(w) + "</p>\n";
   for (const ModelInfo& m : r.models) {
-    out += "<h2>" + escaped(m.label) + "</h2>\n<p>" + escaped(m.weight_types) + format(", %.0f MB", static_cast<double>(m.file_bytes) * 1e-6);
-    if (!m.load.empty()) out += format("; ready in %.2f s, %.2f × copying the file", m.load.median(), m.load.median() / m.copy.median());
+    out += "<h2>" + escaped(m.label) + "</h2>\n<p>" + escaped(m.weight_types) +
+           format(", %.0f MB", static_cast<double>(m.file_bytes) * 1e-6);
+    if (!m.load.empty())
+      out += format("; ready in %.2f s, %.2f × copying the file", m.load.median(), m.load.median() / m.copy.median());
     out += "</p>\n" + charts(r, m.label);
   }
   return out + "<h2>All figures</h2>\n" + rows_html(r) + "</body></html>\n";

@@ -26,10 +26,13 @@ std::unique_ptr<Peer> make_peer(const Options& o) {
 
 /// Why a piece of work cannot be measured here; empty: it can.
 std::string obstacle(const Work& w, const model::ModelConfig& config, shm::KvTypes kv) {
-  if (w.longest() > config.context) return "skipped: the model's context is " + std::to_string(config.context) + " tokens";
-  const size_t needed = Subject::pages(w) * model::page_geometry(config, kv).page_bytes(), free = runtime::available_memory_bytes();
+  if (w.longest() > config.context)
+    return "skipped: the model's context is " + std::to_string(config.context) + " tokens";
+  const size_t needed = Subject::pages(w) * model::page_geometry(config, kv).page_bytes(),
+               free = runtime::available_memory_bytes();
   if (needed > free / 10 * 9)
-    return "skipped: keys and values need " + std::to_string(needed >> 20) + " MB, " + std::to_string(free >> 20) + " MB are free";
+    return "skipped: keys and values need " + std::to_string(needed >> 20) + " MB, " + std::to_string(free >> 20) +
+           " MB are free";
   return {};
 }
 
@@ -55,9 +58,11 @@ void Runner::measure_limits() {
 }
 
 std::shared_ptr<const model::Model> Runner::load(const Target& target, ModelInfo& info) {
-  const model::LoadOptions how{.threads = pool_.size(), .key_means = true, .state_directory = client::state_directory()};
+  const model::LoadOptions how{
+      .threads = pool_.size(), .key_means = true, .state_directory = client::state_directory()};
   auto model = model::Model::load(target.path, how);
-  if (options_.cold_start || options_.reach) {   // the first load has left digest and mean of K, and the file in the page cache
+  if (options_.cold_start ||
+      options_.reach) {  // the first load has left digest and mean of K, and the file in the page cache
     for (uint32_t r = 0; r < options_.repetitions; ++r) {
       info.copy.seconds.push_back(time_copy(target.path, pool_));
       model.reset();
@@ -73,7 +78,8 @@ std::shared_ptr<const model::Model> Runner::load(const Target& target, ModelInfo
   return model;
 }
 
-void Runner::measure(const Target& target, std::span<const Work> works, const std::function<void(size_t, size_t)>& on_rows) {
+void Runner::measure(const Target& target, std::span<const Work> works,
+                     const std::function<void(size_t, size_t)>& on_rows) {
   ModelInfo info{.label = target.label, .path = target.path};
   const auto model = load(target, info);
   report_.models.push_back(std::move(info));
@@ -83,12 +89,17 @@ void Runner::measure(const Target& target, std::span<const Work> works, const st
     measure_kv(target, model, costs, shm::find_kv_types(name).value(), works, on_rows);
 }
 
-void Runner::measure_kv(const Target& target, const std::shared_ptr<const model::Model>& model, const CostModel& costs, shm::KvTypes kv,
-                        std::span<const Work> works, const std::function<void(size_t, size_t)>& on_rows) {
+void Runner::measure_kv(const Target& target, const std::shared_ptr<const model::Model>& model, const CostModel& costs,
+                        shm::KvTypes kv, std::span<const Work> works,
+                        const std::function<void(size_t, size_t)>& on_rows) {
   const size_t begin = report_.rows.size();
   std::vector<Work> possible;
   for (const Work& w : works) {
-    report_.rows.push_back({.model = target.label, .work = w, .kv = kv, .cost = costs.of(w, kv), .skipped = obstacle(w, model->config(), kv)});
+    report_.rows.push_back({.model = target.label,
+                            .work = w,
+                            .kv = kv,
+                            .cost = costs.of(w, kv),
+                            .skipped = obstacle(w, model->config(), kv)});
     if (report_.rows.back().skipped.empty()) possible.push_back(w);
   }
   usage_.resize(report_.rows.size());
@@ -101,7 +112,7 @@ void Runner::measure_kv(const Target& target, const std::shared_ptr<const model:
       run_ours(*subject, first, end);
       if (peer_ && kv == main) run_peer(target, first, end, r == 0);
     }
-    for (size_t i = first; i < end && peer_ && kv != main; ++i)   // its figures do not depend on our KV type
+    for (size_t i = first; i < end && peer_ && kv != main; ++i)  // its figures do not depend on our KV type
       if (const Row* same = report_.find(target.label, report_.rows[i].work, main)) report_.rows[i].peers = same->peers;
     find_disturbance(first, end);
     on_rows(first, end);
@@ -121,7 +132,7 @@ void Runner::run_ours(Subject& subject, size_t first, size_t end) {
 
 /// All variants the first time, then each work's best.
 void Runner::run_peer(const Target& target, size_t first, size_t end, bool first_time) {
-  std::map<std::string, std::vector<size_t>> rows;   // by variant
+  std::map<std::string, std::vector<size_t>> rows;  // by variant
   for (size_t i = first; i < end; ++i) {
     const Row& row = report_.rows[i];
     if (!row.skipped.empty()) continue;

@@ -1,5 +1,5 @@
-// Measures everything that the options ask for, in order: limits, then for each model its cold start and each piece of work,
-// ours and the peer's in turn. The calling thread is worker 0.
+// Measures everything that the options ask for, in order: limits, then for each model its cold start and each piece of
+// work, ours and the peer's in turn. The calling thread is worker 0.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,12 +24,13 @@ class Runner {
 
   void measure_limits();
   /// `on_rows` is called with the report's rows [first, end) when they are complete.
-  void measure(const Target& target, std::span<const Work> works, const std::function<void(size_t first, size_t end)>& on_rows);
+  void measure(const Target& target, std::span<const Work> works,
+               const std::function<void(size_t first, size_t end)>& on_rows);
 
  private:
   std::shared_ptr<const model::Model> load(const Target& target, ModelInfo& info);
-  void measure_kv(const Target& target, const std::shared_ptr<const model::Model>& model, const CostModel& costs, shm::KvTypes kv,
-                  std::span<const Work> works, const std::function<void(size_t, size_t)>& on_rows);
+  void measure_kv(const Target& target, const std::shared_ptr<const model::Model>& model, const CostModel& costs,
+                  shm::KvTypes kv, std::span<const Work> works, const std::function<void(size_t, size_t)>& on_rows);
   void run_ours(Subject& subject, size_t first, size_t end);
   void run_peer(const Target& target, size_t first, size_t end, bool first_time);
   void find_disturbance(size_t first, size_t end);
@@ -41,7 +42,7 @@ class Runner {
   Report& report_;
   std::unique_ptr<Peer> peer_;
   Disturbance disturbance_;
-  std::vector<Disturbance::Usage> usage_;   // by row
+  std::vector<Disturbance::Usage> usage_;  // by row
 };
 
 }  // namespace ellm::bench

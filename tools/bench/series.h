@@ -6,7 +6,7 @@
 namespace ellm::bench {
 
 struct Series {
-  std::vector<double> seconds;   // in the order in which they were measured
+  std::vector<double> seconds;  // in the order in which they were measured
 
   bool empty() const { return seconds.empty(); }
   double median() const {

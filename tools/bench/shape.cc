@@ -11,8 +11,8 @@
 namespace ellm::bench {
 namespace {
 
-// name, architecture, layers, embedding, feed-forward, heads, KV heads, head size, vocabulary, context, RoPE base, tied,
-// Llama 3's factor, experts, experts used, their feed-forward size
+// name, architecture, layers, embedding, feed-forward, heads, KV heads, head size, vocabulary, context, RoPE base,
+// tied, Llama 3's factor, experts, experts used, their feed-forward size
 const Shape kShapes[] = {
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, 0, 0, 0, 0},
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, true, 32, 0, 0, 0},
@@ -71,18 +71,21 @@ bool assign(Shape& s, std::string_view key, const boost::json::value& v) {
 }
 
 void check(const Shape& s) {
-  if (s.architecture != "llama" && s.architecture != "qwen2" && s.architecture != "qwen3" && s.architecture != "qwen3moe")
+  if (s.architecture != "llama" && s.architecture != "qwen2" && s.architecture != "qwen3" &&
+      s.architecture != "qwen3moe")
     refuse("architecture '" + s.architecture + "', expected llama, qwen2, qwen3 or qwen3moe");
   const std::pair<const char*, uint32_t> needed[] = {
-      {"layers", s.layers}, {"embedding", s.embedding}, {"feed_forward", s.feed_forward}, {"heads", s.heads},
-      {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"context", s.context}};
+      {"layers", s.layers},  {"embedding", s.embedding}, {"feed_forward", s.feed_forward},
+      {"heads", s.heads},    {"kv_heads", s.kv_heads},   {"head_dim", s.head_dim},
+      {"context", s.context}};
   for (const auto& [name, value] : needed)
     if (value == 0 || value > 1u << 24) refuse(std::string("\"") + name + "\" is missing or out of range");
   if (s.embedding % 32 != 0 || s.feed_forward % 32 != 0 || s.head_dim % 8 != 0)
     refuse("embedding and feed_forward must be multiples of 32, head_dim of 8");
   if (s.heads % s.kv_heads != 0) refuse("kv_heads must divide heads");
   if (s.vocabulary < 1024 || s.vocabulary > 1u << 20) refuse("\"vocabulary\" must be within 1,024 and 1,048,576");
-  if ((s.architecture == "qwen3moe") != (s.experts > 0)) refuse("experts belong to architecture qwen3moe, and to no other");
+  if ((s.architecture == "qwen3moe") != (s.experts > 0))
+    refuse("experts belong to architecture qwen3moe, and to no other");
   if (s.experts > 0 && (s.experts_used == 0 || s.experts_used > s.experts || s.expert_feed_forward % 32 != 0 ||
                         s.expert_feed_forward == 0))
     refuse("experts need experts_used and expert_feed_forward (a multiple of 32)");
@@ -121,7 +124,8 @@ ShapeRequest parse_shape(const std::string& text) {
     if (colon == text.npos) refuse("'" + text + "' lacks its weights, as in llama-3.2-1b:q4_k_m");
     request = {find_shape(text.substr(0, colon)), text.substr(colon + 1)};
   }
-  if (!find_mixture(request.mix)) refuse("'" + request.mix + "' is no mix of weight types; there are " + mixture_names());
+  if (!find_mixture(request.mix))
+    refuse("'" + request.mix + "' is no mix of weight types; there are " + mixture_names());
   check(request.shape);
   return request;
 }

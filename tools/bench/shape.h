@@ -8,20 +8,20 @@ namespace ellm::bench {
 
 struct Shape {
   std::string name;
-  std::string architecture;   // llama, qwen2, qwen3, qwen3moe
+  std::string architecture;  // llama, qwen2, qwen3, qwen3moe
   uint32_t layers = 0, embedding = 0, feed_forward = 0;
   uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   uint32_t vocabulary = 0, context = 0;
   double rope_base = 10000;
-  bool tied = false;          // the output matrix is the embedding table
-  double llama3_factor = 0;   // of Llama 3's RoPE scaling; 0: none
+  bool tied = false;         // the output matrix is the embedding table
+  double llama3_factor = 0;  // of Llama 3's RoPE scaling; 0: none
   uint32_t experts = 0, experts_used = 0, expert_feed_forward = 0;
 };
 
 /// What --shape asks for: a shape and the mix of weight types.
 struct ShapeRequest {
   Shape shape;
-  std::string mix;            // "q4_k_m"
+  std::string mix;  // "q4_k_m"
   std::string label() const { return shape.name + ":" + mix; }
 };
 

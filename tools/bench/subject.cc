@@ -22,8 +22,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 uint32_t Subject::pages(const Work& work) { return work.batch * page_count(work.longest() + 2); }
 
-Subject::Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool, shm::KvTypes kv,
-                 std::span<const Work> works, Fill fill)
+Subject::Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels,
+                 runtime::WorkerPool& pool, shm::KvTypes kv, std::span<const Work> works, Fill fill)
     : model_(std::move(model)), fill_(fill) {
   uint32_t most = 0, batch = 1;
   for (const Work& w : works) most = std::max(most, pages(w)), batch = std::max(batch, w.batch);
@@ -35,10 +35,10 @@ Subject::Subject(std::shared_ptr<const model::Model> model, const kernels::Kerne
   kv_ = shm::KvPages::create({.geometry = geometry, .pages = most, .fingerprint = "bench"});
   forward_ = std::make_unique<model::ForwardPass>(model_, kernels, pool, *kv_, std::max(kRows, batch), batch);
   Sequence all;
-  grow(all, most * shm::kPageTokens);   // memory is there before it is timed
+  grow(all, most * shm::kPageTokens);  // memory is there before it is timed
   end(all);
   original_.seed = 1;
-  feed(original_, kCopied, true);       // caches and branches are warm, too
+  feed(original_, kCopied, true);  // caches and branches are warm, too
 }
 
 uint32_t Subject::token(uint32_t seed, uint32_t position) const {
@@ -102,7 +102,7 @@ void Subject::generate(std::span<Sequence> sequences, uint32_t steps) {
 double Subject::run(const Work& work) {
   std::vector<Sequence> sequences;
   for (uint32_t i = 0; i < work.batch; ++i) sequences.push_back(begin(work.depth, i + 2));
-  if (work.kind == Kind::decode) generate(sequences, 1);   // not counted: the first step after another kind of work
+  if (work.kind == Kind::decode) generate(sequences, 1);  // not counted: the first step after another kind of work
   const auto start = std::chrono::steady_clock::now();
   if (work.kind != Kind::decode)
     for (Sequence& s : sequences) feed(s, work.prompt, true);

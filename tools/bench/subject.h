@@ -1,4 +1,5 @@
-// Our engine on one model and one KV type: the forward pass without daemon, sampling or sockets. One thread, worker 0 of the pool.
+// Our engine on one model and one KV type: the forward pass without daemon, sampling or sockets. One thread, worker 0
+// of the pool.
 #pragma once
 #include <memory>
 #include <span>
@@ -13,8 +14,8 @@ namespace ellm::bench {
 class Subject {
  public:
   /// Takes the memory that the largest of `works` needs. Throws std::runtime_error where there is less.
-  Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool, shm::KvTypes kv,
-          std::span<const Work> works, Fill fill);
+  Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool,
+          shm::KvTypes kv, std::span<const Work> works, Fill fill);
 
   /// Seconds of the work, without what stands before it.
   double run(const Work& work);
@@ -25,7 +26,7 @@ class Subject {
  private:
   struct Sequence {
     std::vector<shm::PageId> pages;
-    uint32_t length = 0, seed = 0;   // of its tokens
+    uint32_t length = 0, seed = 0;  // of its tokens
   };
   void grow(Sequence& s, uint32_t tokens);
   void feed(Sequence& s, uint32_t tokens, bool logits);
@@ -38,7 +39,7 @@ class Subject {
   std::unique_ptr<shm::KvPages> kv_;
   std::unique_ptr<model::ForwardPass> forward_;
   Fill fill_;
-  Sequence original_;   // that copies are of
+  Sequence original_;  // that copies are of
 };
 
 }  // namespace ellm::bench

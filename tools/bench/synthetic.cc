@@ -67,21 +67,22 @@ class Planner {
   std::vector<TensorPlan> plans_;
 };
 
-/// Llama 3's divisors of the RoPE frequencies (transformers, _compute_llama3_parameters: low 1, high 4, 8,192 tokens before).
+/// Llama 3's divisors of the RoPE frequencies (transformers, _compute_llama3_parameters: low 1, high 4, 8,192 tokens
+/// before).
 void rope_factors(const Shape& s, std::span<float> to) {
   constexpr double kLow = 1, kHigh = 4, kBefore = 8192;
   for (size_t i = 0; i < to.size(); ++i) {
     const double wave = 2 * M_PI * std::pow(s.rope_base, 2.0 * static_cast<double>(i) / s.head_dim);
     const double smooth = (kBefore / wave - kLow) / (kHigh - kLow);
-    const double factor = wave < kBefore / kHigh ? 1
+    const double factor = wave < kBefore / kHigh  ? 1
                           : wave > kBefore / kLow ? s.llama3_factor
                                                   : 1 / ((1 - smooth) / s.llama3_factor + smooth);
     to[i] = static_cast<float>(factor);
   }
 }
 
-/// A byte-level vocabulary that tokenizes any text: GPT-2's 256 byte characters, pairs of lower-case letters with a merge each,
-/// and tokens that no text gives up to the model's number.
+/// A byte-level vocabulary that tokenizes any text: GPT-2's 256 byte characters, pairs of lower-case letters with a
+/// merge each, and tokens that no text gives up to the model's number.
 void add_tokenizer(GgufWriter& file, uint32_t vocabulary) {
   std::vector<std::string> tokens, merges;
   int next = 0x100;
@@ -99,10 +100,11 @@ void add_tokenizer(GgufWriter& file, uint32_t vocabulary) {
       merges.push_back(first + " " + b);
     }
   }
-  std::vector<int32_t> kinds(tokens.size(), 1);   // normal
-  tokens.push_back("<|endoftext|>"), kinds.push_back(3);   // control
+  std::vector<int32_t> kinds(tokens.size(), 1);           // normal
+  tokens.push_back("<|endoftext|>"), kinds.push_back(3);  // control
   const uint32_t end = static_cast<uint32_t>(tokens.size() - 1);
-  while (tokens.size() < vocabulary) tokens.push_back("<|unused_" + std::to_string(tokens.size()) + "|>"), kinds.push_back(5);
+  while (tokens.size() < vocabulary)
+    tokens.push_back("<|unused_" + std::to_string(tokens.size()) + "|>"), kinds.push_back(5);
   file.add("tokenizer.ggml.model", "gpt2");
   file.add("tokenizer.ggml.pre", "qwen2");
   file.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
@@ -165,8 +167,9 @@ std::string synthesise(const ShapeRequest& request, const std::string& directory
     parts += t.name + std::to_string(static_cast<uint32_t>(t.type));
     for (const uint64_t d : t.dims) parts += "," + std::to_string(d);
   }
-  parts += std::to_string(request.shape.rope_base) + std::to_string(request.shape.experts_used) + std::to_string(request.shape.heads);
-  uint32_t hash = 2166136261;   // FNV-1a
+  parts += std::to_string(request.shape.rope_base) + std::to_string(request.shape.experts_used) +
+           std::to_string(request.shape.heads);
+  uint32_t hash = 2166136261;  // FNV-1a
   for (const char c : parts) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619;
   char digest[12];
   std::snprintf(digest, sizeof digest, "%08x", hash);
@@ -175,8 +178,8 @@ std::string synthesise(const ShapeRequest& request, const std::string& directory
   const uint64_t bytes = file.file_bytes(tensors);
   if (std::filesystem::exists(path) && std::filesystem::file_size(path) == bytes) return path;
   if (const uint64_t free = std::filesystem::space(directory).available; free < bytes + (64 << 20))
-    throw std::runtime_error(request.label() + " needs " + std::to_string(bytes >> 20) + " MB in " + directory + ", which has " +
-                             std::to_string(free >> 20) + "; --shape-directory names another place");
+    throw std::runtime_error(request.label() + " needs " + std::to_string(bytes >> 20) + " MB in " + directory +
+                             ", which has " + std::to_string(free >> 20) + "; --shape-directory names another place");
   Random random(1);
   file.write(path, tensors, [&](const TensorPlan& t, std::span<std::byte> to) { fill(request.shape, t, random, to); });
   return path;

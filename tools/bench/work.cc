@@ -22,7 +22,7 @@ std::vector<Work> work_set(const std::string& name) {
   if (name == "depth") return depth;
   const std::vector<Work> batch = {{Kind::decode, 0, 16, 512, 8}, {Kind::decode, 0, 16, 512, 32}};
   if (name == "batch") return batch;
-  if (name == "cost") {   // the last: so that the context is 32K at the end
+  if (name == "cost") {  // the last: so that the context is 32K at the end
     std::vector<Work> all;
     for (uint32_t b = 1; b <= 32; b *= 2) all.push_back({Kind::end_to_end, 2048, 512, 0, b});
     for (uint32_t b = 1; b <= 32; b *= 2) all.push_back({Kind::end_to_end, 2048, 512, 32768 - 2048 - 512, b});

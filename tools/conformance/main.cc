@@ -1,5 +1,5 @@
-// conformance: the share of the shared vectors ($ELLM_TEST_DATA) that pass, as a table: tokenizers, templates, malformed
-// files, block formats, models. Exits with 1 where a line is neither complete nor explained.
+// conformance: the share of the shared vectors ($ELLM_TEST_DATA) that pass, as a table: tokenizers, templates,
+// malformed files, block formats, models. Exits with 1 where a line is neither complete nor explained.
 #include <stdlib.h>
 
 #include <CLI/CLI.hpp>
@@ -73,10 +73,8 @@ int run(const Options& options) {
     }
     std::fflush(stdout);
   }
-  if (bad == 0)
-    std::printf("%zu lines, each complete or explained\n", lines);
-  else
-    std::printf("%zu of %zu lines fall short without an explanation\n", bad, lines);
+  if (bad == 0) std::printf("%zu lines, each complete or explained\n", lines);
+  else std::printf("%zu of %zu lines fall short without an explanation\n", bad, lines);
   return bad == 0 ? 0 : 1;
 }
 

@@ -25,7 +25,7 @@ Exit open_everything(const std::string& path) try {
   if (const auto source = file->find_string("tokenizer.chat_template")) try {
       format::ChatTemplate::parse(*source)->render(
           {{"messages", boost::json::array{{{"role", "user"}, {"content", "Hello"}}}}, {"bos_token", "<s>"}});
-    } catch (const format::TemplateError&) {   // no reason to refuse a model
+    } catch (const format::TemplateError&) {  // no reason to refuse a model
     }
   return kAccepted;
 } catch (const format::FormatError&) {
@@ -60,16 +60,13 @@ std::vector<Line> malformed_lines(const Options& options) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
   Line accept{"malformed", "to accept"}, reject{"malformed", "to refuse by name"}, either{"malformed", "to survive"};
   const auto rows = split(read_file(folder + "/recipes.tsv"), "\n");
-  for (size_t i = 1; i < rows.size(); ++i) {   // behind the heading
+  for (size_t i = 1; i < rows.size(); ++i) {  // behind the heading
     const auto cells = split(rows[i], "\t");
     if (cells.size() < 5) continue;
     const std::string found = verdict(folder + "/" + cells[0]), what = cells[0] + ": " + found;
-    if (cells[4] == "accept")
-      accept.count(found == "accept", what);
-    else if (cells[4] == "reject")
-      reject.count(found == "reject", what);
-    else
-      either.count(found == "accept" || found == "reject", what);
+    if (cells[4] == "accept") accept.count(found == "accept", what);
+    else if (cells[4] == "reject") reject.count(found == "reject", what);
+    else either.count(found == "accept" || found == "reject", what);
   }
   return {accept, reject, either};
 }

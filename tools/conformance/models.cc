@@ -69,8 +69,8 @@ void check_synth(Line& line, const std::string& name, const json::object& expect
     double worst = 0;
     for (size_t i = 0; i < want.size(); ++i) worst = std::max<double>(worst, std::abs(got[i] - want[i]));
     const double bound = name.starts_with("gemma") ? kGemmaLogits : kLogits;
-    const bool good = exact ? worst < bound
-                            : tools::margin_of(want) < kClear || tools::best_of(got) == tools::best_of(want);
+    const bool good =
+        exact ? worst < bound : tools::margin_of(want) < kClear || tools::best_of(got) == tools::best_of(want);
     line.count(good, "position " + std::string(position) + " is off by " + std::to_string(worst));
   }
   if (exact) return;
@@ -85,7 +85,7 @@ std::vector<Line> synth_lines(const Options& options) {
   const Ids tokens = ids_of(all.at("tokens"));
   for (const auto& [key, expected] : all.at("models").as_object()) {
     const std::string name(key), path = options.data + "/synth/" + name + ".gguf";
-    if (!std::filesystem::exists(path)) continue;   // llama256-f32: figures alone
+    if (!std::filesystem::exists(path)) continue;  // llama256-f32: figures alone
     lines.push_back(guarded(name, [&](Line& line) {
       ModelRunner runner = open(path, name.ends_with("-f32") ? shm::KvType::f32 : shm::KvType::f16);
       check_synth(line, name, expected.as_object(), tokens, runner);
@@ -139,7 +139,8 @@ std::vector<Line> perplexity_lines(const Options& options) {
     lines.push_back(guarded(name + ", perplexity", [&](Line& line) {
       ModelRunner runner = open(options.data + "/" + file, shm::KvType::f16);
       Ids tokens = runner.model().tokenizer()->encode(text);
-      line.count(tokens.size() == static_cast<size_t>(figures["tokens_full"]), "it has " + std::to_string(tokens.size()) + " tokens");
+      line.count(tokens.size() == static_cast<size_t>(figures["tokens_full"]),
+                 "it has " + std::to_string(tokens.size()) + " tokens");
       tokens.resize(static_cast<size_t>(figures["used"]));
       const double ours = std::exp(tools::mean_nll(runner.logits(tokens), tokens, runner.vocabulary()));
       line.count(std::abs(ours / figures["ppl"] - 1) < kPerplexity,

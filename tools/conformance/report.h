@@ -12,7 +12,7 @@ struct Line {
   std::string area, name;
   size_t passed = 0, total = 0, explained = 0;
   std::string explanation = {};
-  std::string failure = {};   // what went wrong first
+  std::string failure = {};  // what went wrong first
 
   void pass() { total++, passed++; }
   void fail(const std::string& what) {
@@ -28,8 +28,8 @@ struct Line {
 };
 
 struct Options {
-  std::string data;                 // $ELLM_TEST_DATA
-  std::filesystem::path scratch;    // a folder of ours
+  std::string data;               // $ELLM_TEST_DATA
+  std::filesystem::path scratch;  // a folder of ours
 };
 
 std::vector<Line> tokenizer_lines(const Options& options);

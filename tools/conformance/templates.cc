@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 struct Outcome {
   std::string text, error;
-  bool raised = false;   // by the template itself
+  bool raised = false;  // by the template itself
 };
 
 Outcome render(const std::string& source, const json::object& variables) {
@@ -42,7 +42,7 @@ std::vector<Line> template_lines(const Options& options) {
       } else if (verdict.at("kind") == "raise") {
         const std::string_view message = verdict.at("err").as_string();
         raised.count(outcome.raised && outcome.error.find(message) != std::string::npos, what);
-      } else {   // an error, or a sensible rendering
+      } else {  // an error, or a sensible rendering
         other.count(!outcome.raised && outcome.text.empty() != outcome.error.empty(), what);
       }
     }

@@ -1,4 +1,5 @@
-// Token ids: llama.cpp's vectors of the published vocabularies, and strings with the ids of the tokenizers' own libraries.
+// Token ids: llama.cpp's vectors of the published vocabularies, and strings with the ids of the tokenizers' own
+// libraries.
 #include <boost/json.hpp>
 #include <map>
 #include <sstream>
@@ -41,7 +42,8 @@ bool has_odd_spaces(std::string text) {
 }
 
 /// A column of strings.jsonl. `trims`: its original drops leading, trailing and repeated spaces.
-Line strings(const std::string& column, const std::vector<json::object>& rows, const format::Tokenizer& tokenizer, bool trims) {
+Line strings(const std::string& column, const std::vector<json::object>& rows, const format::Tokenizer& tokenizer,
+             bool trims) {
   Line line{"tokenizers", "strings, " + column};
   for (size_t i = 0; i < rows.size(); ++i) {
     const json::value* ids = rows[i].if_contains(column);
@@ -49,15 +51,15 @@ Line strings(const std::string& column, const std::vector<json::object>& rows, c
     const std::string text(rows[i].at("text").as_string());
     const bool good = tokenizer.encode(text, kPlain) == json::value_to<Ids>(*ids);
     if (!good && trims && has_odd_spaces(text))
-      line.leave_out("rows with leading, trailing or repeated spaces, which its original drops and its file does not mention");
-    else
-      line.count(good, "row " + std::to_string(i + 1) + ": " + json::serialize(json::string(text)).substr(0, 60));
+      line.leave_out(
+          "rows with leading, trailing or repeated spaces, which its original drops and its file does not mention");
+    else line.count(good, "row " + std::to_string(i + 1) + ": " + json::serialize(json::string(text)).substr(0, 60));
   }
   return line;
 }
 
 struct Column {
-  const char *name, *file;   // below the data
+  const char *name, *file;  // below the data
   bool trims = false;
 };
 constexpr Column kColumns[] = {{"qwen", "tokenizers/qwen2.gguf.gz"},
@@ -79,7 +81,8 @@ Line gemma_line(const std::vector<json::object>& rows) {
         return line;
       }
   Line line{"tokenizers", "strings, gemma"};
-  line.leave_out("gemma3-270m, whose vocabulary they need, is not here ($ELLM_TEST_DATA/tools/get-models gemma3-270m)", rows.size());
+  line.leave_out("gemma3-270m, whose vocabulary they need, is not here ($ELLM_TEST_DATA/tools/get-models gemma3-270m)",
+                 rows.size());
   return line;
 }
 
@@ -87,7 +90,7 @@ Line gemma_line(const std::vector<json::object>& rows) {
 
 std::vector<Line> tokenizer_lines(const Options& options) {
   std::vector<Line> lines;
-  std::map<std::string, std::shared_ptr<const format::Tokenizer>> tokenizers;   // by file
+  std::map<std::string, std::shared_ptr<const format::Tokenizer>> tokenizers;  // by file
   const auto tokenizer = [&](const std::string& file) {
     auto& known = tokenizers[file];
     const std::string path = options.data + "/" + file;
@@ -103,7 +106,8 @@ std::vector<Line> tokenizer_lines(const Options& options) {
   std::vector<json::object> rows;
   for (const std::string& row : split(read_file(unpack(options, options.data + "/tokenizers/strings.jsonl.gz")), "\n"))
     rows.push_back(json::parse(row).as_object());
-  for (const Column& column : kColumns) lines.push_back(strings(column.name, rows, *tokenizer(column.file), column.trims));
+  for (const Column& column : kColumns)
+    lines.push_back(strings(column.name, rows, *tokenizer(column.file), column.trims));
   lines.push_back(gemma_line(rows));
   return lines;
 }

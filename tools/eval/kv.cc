@@ -15,10 +15,13 @@ constexpr uint32_t kPiece = 128, kFirstCounted = 8;
 
 /// One sequence with KV of one type.
 struct Subject {
-  Subject(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const std::string& kernels, shm::KvTypes types,
-          uint32_t tokens)
+  Subject(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const std::string& kernels,
+          shm::KvTypes types, uint32_t tokens)
       : runner(std::move(model),
-               {.kernels = kernels, .kv_type = types, .pages = (tokens + shm::kPageTokens - 1) / shm::kPageTokens, .max_rows = kPiece},
+               {.kernels = kernels,
+                .kv_type = types,
+                .pages = (tokens + shm::kPageTokens - 1) / shm::kPageTokens,
+                .max_rows = kPiece},
                pool) {}
   /// Logits of the text's next tokens, (tokens, vocabulary).
   std::span<const float> step(std::span<const uint32_t> tokens) {
@@ -45,16 +48,20 @@ KvResult summary(shm::KvTypes types, double bytes, Tally& tally, size_t predicte
   std::ranges::sort(tally.kl);
   double sum = 0;
   for (double kl : tally.kl) sum += kl;
-  const size_t at = std::min(tally.kl.size() - 1, static_cast<size_t>(std::ceil(0.999 * static_cast<double>(tally.kl.size()))));
-  return {shm::name_of(types), bytes, std::exp(tally.nll / static_cast<double>(predicted)), sum / static_cast<double>(tally.kl.size()), tally.kl[at]};
+  const size_t at =
+      std::min(tally.kl.size() - 1, static_cast<size_t>(std::ceil(0.999 * static_cast<double>(tally.kl.size()))));
+  return {shm::name_of(types), bytes, std::exp(tally.nll / static_cast<double>(predicted)),
+          sum / static_cast<double>(tally.kl.size()), tally.kl[at]};
 }
 
 }  // namespace
 
-std::vector<KvResult> evaluate_kv(const std::shared_ptr<const model::Model>& model, runtime::WorkerPool& pool, const std::string& kernels,
-                                  std::span<const uint32_t> tokens, const std::vector<shm::KvTypes>& types) {
+std::vector<KvResult> evaluate_kv(const std::shared_ptr<const model::Model>& model, runtime::WorkerPool& pool,
+                                  const std::string& kernels, std::span<const uint32_t> tokens,
+                                  const std::vector<shm::KvTypes>& types) {
   const auto count = static_cast<uint32_t>(tokens.size());
-  if (count < kFirstCounted + 2) throw std::runtime_error("the text has " + std::to_string(count) + " tokens, at least 10 are needed");
+  if (count < kFirstCounted + 2)
+    throw std::runtime_error("the text has " + std::to_string(count) + " tokens, at least 10 are needed");
   std::vector<shm::KvTypes> all = {shm::KvType::f16};
   for (shm::KvTypes t : types)
     if (t != all[0]) all.push_back(t);
@@ -77,7 +84,8 @@ std::vector<KvResult> evaluate_kv(const std::shared_ptr<const model::Model>& mod
     }
   }
   std::vector<KvResult> results;
-  for (size_t s = 0; s < all.size(); ++s) results.push_back(summary(all[s], subjects[s]->bytes_per_token(), tallies[s], count - 1 - kFirstCounted));
+  for (size_t s = 0; s < all.size(); ++s)
+    results.push_back(summary(all[s], subjects[s]->bytes_per_token(), tallies[s], count - 1 - kFirstCounted));
   return results;
 }
 

@@ -19,7 +19,7 @@ using namespace ellm;
 
 struct Options {
   std::string model;
-  std::vector<std::string> texts = {"/usr/share/common-licenses/GPL-3"};   // on every Debian machine
+  std::vector<std::string> texts = {"/usr/share/common-licenses/GPL-3"};  // on every Debian machine
   std::vector<std::string> types = {"int8", "int4"};
   uint32_t tokens = 512, threads = 0;
   std::string kernels = "auto";
@@ -34,9 +34,10 @@ std::string read_text(const std::string& path) {
 
 void print_row(const Options& o, const std::string& text, const eval::KvResult& r, double base) {
   if (o.json) {
-    const boost::json::object row{{"model", o.model}, {"text", text}, {"kv_type", r.type}, {"bytes_per_token", r.bytes_per_token},
-                                  {"perplexity", r.perplexity}, {"perplexity_ratio", r.perplexity / base}, {"kl_mean", r.kl_mean},
-                                  {"kl_99_9", r.kl_999}};
+    const boost::json::object row{{"model", o.model},           {"text", text},
+                                  {"kv_type", r.type},          {"bytes_per_token", r.bytes_per_token},
+                                  {"perplexity", r.perplexity}, {"perplexity_ratio", r.perplexity / base},
+                                  {"kl_mean", r.kl_mean},       {"kl_99_9", r.kl_999}};
     std::printf("%s\n", boost::json::serialize(row).c_str());
     return;
   }
@@ -49,16 +50,20 @@ void evaluate(const Options& o) {
   for (const std::string& name : o.types) types.push_back(*shm::find_kv_types(name));
   const runtime::Topology topology = runtime::read_topology();
   const uint32_t threads = o.threads != 0 ? o.threads : static_cast<uint32_t>(topology.default_threads());
-  const std::string path = ::access(o.model.c_str(), R_OK) == 0 ? o.model : client::models_directory() + "/" + o.model + ".gguf";
-  const auto model = model::Model::load(path, {.lock = false, .threads = threads, .key_means = true,
-                                               .state_directory = client::state_directory(), .float_weights = !o.as_served});
+  const std::string path =
+      ::access(o.model.c_str(), R_OK) == 0 ? o.model : client::models_directory() + "/" + o.model + ".gguf";
+  const auto model = model::Model::load(path, {.lock = false,
+                                               .threads = threads,
+                                               .key_means = true,
+                                               .state_directory = client::state_directory(),
+                                               .float_weights = !o.as_served});
   runtime::WorkerPool pool(topology, threads);
   for (const std::string& text : o.texts) {
     std::vector<uint32_t> tokens = model->tokenizer()->encode(read_text(text), {.add_special = false});
     if (tokens.size() > o.tokens) tokens.resize(o.tokens);
     if (!o.json) {
-      std::printf("%s, %zu tokens of %s, weights %s; means from position 8 on\n", o.model.c_str(), tokens.size(), text.c_str(),
-                  o.as_served ? "as served" : "dequantised to F16");
+      std::printf("%s, %zu tokens of %s, weights %s; means from position 8 on\n", o.model.c_str(), tokens.size(),
+                  text.c_str(), o.as_served ? "as served" : "dequantised to F16");
       std::printf("%-10s %8s %12s %10s %10s %10s\n", "KV", "bytes/t", "perplexity", "", "KL mean", "KL 99.9 %");
     }
     const auto results = eval::evaluate_kv(model, pool, o.kernels, tokens, types);
@@ -73,18 +78,24 @@ std::string check_types(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Measures what choices cost in a model's answers. kv: perplexity, and KL divergence from f16, of keys and values "
-               "stored as each type."};
+  CLI::App app{
+      "Measures what choices cost in a model's answers. kv: perplexity, and KL divergence from f16, of keys and values "
+      "stored as each type."};
   app.name("ellm-eval");
-  app.footer("Weights are dequantised to F16, so that activations are not rounded: their rounding hides what the cache costs.\n\n"
-             "Example:\n  ellm eval kv qwen-0.5b --text report.txt --tokens 2048 --kv-type int8 --kv-type int8:int4");
+  app.footer(
+      "Weights are dequantised to F16, so that activations are not rounded: their rounding hides what the cache costs.\n\n"
+      "Example:\n  ellm eval kv qwen-0.5b --text report.txt --tokens 2048 --kv-type int8 --kv-type int8:int4");
   Options o;
   std::string what;
   app.add_option("WHAT", what, "kv")->required()->check(CLI::IsMember({"kv"}));
   app.add_option("MODEL", o.model, "A name in the models directory, or a GGUF file")->required();
   app.add_option("--text", o.texts, "A text file; may be given again")->type_name("FILE")->capture_default_str();
-  app.add_option("--kv-type", o.types, "A type beside f16, or two as K:V; may be given again")->capture_default_str()->check(check_types);
-  app.add_option("-n,--tokens", o.tokens, "Tokens of each text")->capture_default_str()->check(CLI::Range(10u, 1u << 20));
+  app.add_option("--kv-type", o.types, "A type beside f16, or two as K:V; may be given again")
+      ->capture_default_str()
+      ->check(check_types);
+  app.add_option("-n,--tokens", o.tokens, "Tokens of each text")
+      ->capture_default_str()
+      ->check(CLI::Range(10u, 1u << 20));
   app.add_option("-t,--threads", o.threads, "Compute threads (default: the physical cores)");
   app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512")->capture_default_str();
   app.add_flag("--as-served", o.as_served, "Keep the weights' types, and so rounded activations");

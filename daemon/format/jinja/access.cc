@@ -27,10 +27,8 @@ Value data_attribute(Runtime& rt, const Value& target, std::string_view name) {
       const Value* found = static_cast<Dict*>(target.object())->find(name);
       return found != nullptr ? *found : Value();
     }
-    case Shape::loop:
-      return static_cast<Loop*>(target.object())->attribute(rt, name);
-    case Shape::macro:
-      return macro_attribute(rt, *target.object(), name);
+    case Shape::loop: return static_cast<Loop*>(target.object())->attribute(rt, name);
+    case Shape::macro: return macro_attribute(rt, *target.object(), name);
     case Shape::cycler: {
       const auto& cycler = *static_cast<Cycler*>(target.object());
       return name == "current" ? cycler.items[cycler.at] : Value();
@@ -46,8 +44,7 @@ Value data_attribute(Runtime& rt, const Value& target, std::string_view name) {
       if (name == "stop") return Value::integer(range.stop);
       return name == "step" ? Value::integer(range.step) : Value();
     }
-    default:
-      return Value();
+    default: return Value();
   }
 }
 

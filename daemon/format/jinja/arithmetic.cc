@@ -31,15 +31,9 @@ Value integers(Runtime& rt, ArithmeticOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case ArithmeticOp::add:
-      overflow = __builtin_add_overflow(a, b, &result);
-      break;
-    case ArithmeticOp::subtract:
-      overflow = __builtin_sub_overflow(a, b, &result);
-      break;
-    case ArithmeticOp::multiply:
-      overflow = __builtin_mul_overflow(a, b, &result);
-      break;
+    case ArithmeticOp::add: overflow = __builtin_add_overflow(a, b, &result); break;
+    case ArithmeticOp::subtract: overflow = __builtin_sub_overflow(a, b, &result); break;
+    case ArithmeticOp::multiply: overflow = __builtin_mul_overflow(a, b, &result); break;
     case ArithmeticOp::divide:
       if (b == 0) rt.fail("division by zero");
       // 64 bits of mantissa hold both exactly.
@@ -83,12 +77,9 @@ double real_floor_divide(double a, double b) {
 
 Value reals(Runtime& rt, ArithmeticOp op, double a, double b) {
   switch (op) {
-    case ArithmeticOp::add:
-      return Value::real(a + b);
-    case ArithmeticOp::subtract:
-      return Value::real(a - b);
-    case ArithmeticOp::multiply:
-      return Value::real(a * b);
+    case ArithmeticOp::add: return Value::real(a + b);
+    case ArithmeticOp::subtract: return Value::real(a - b);
+    case ArithmeticOp::multiply: return Value::real(a * b);
     case ArithmeticOp::power: {
       if (a == 0 && b < 0) rt.fail("0.0 cannot be raised to a negative power");
       if (a < 0 && std::isfinite(b) && b != std::floor(b)) rt.fail("a negative number has no real power of a fraction");
@@ -96,8 +87,7 @@ Value reals(Runtime& rt, ArithmeticOp op, double a, double b) {
       if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) rt.fail("result of '**' too large");
       return Value::real(result);
     }
-    default:
-      break;
+    default: break;
   }
   if (b == 0) rt.fail(op == ArithmeticOp::modulo ? "float modulo by zero" : "float division by zero");
   if (op == ArithmeticOp::divide) return Value::real(a / b);

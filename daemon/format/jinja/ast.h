@@ -227,7 +227,7 @@ struct ContinueStmt : StmtOf<StmtKind::next> {};
 
 /// A parsed template.
 class Template {
-  std::vector<std::unique_ptr<Str>> strings_;   // first, so that it dies last: names and nodes look into it to the end
+  std::vector<std::unique_ptr<Str>> strings_;  // first, so that it dies last: names and nodes look into it to the end
 
  public:
   Body body;

@@ -53,19 +53,13 @@ const Builtin* find_object_method(Shape shape, std::string_view name) {
   static const Registry loop{loop_methods()};
   static const Registry cycler{cycler_methods()};
   switch (shape) {
-    case Shape::list:
-      return list.find(name);
+    case Shape::list: return list.find(name);
     case Shape::tuple:
-    case Shape::range:
-      return tuple.find(name);
-    case Shape::dict:
-      return dict.find(name);
-    case Shape::loop:
-      return loop.find(name);
-    case Shape::cycler:
-      return cycler.find(name);
-    default:
-      return nullptr;
+    case Shape::range: return tuple.find(name);
+    case Shape::dict: return dict.find(name);
+    case Shape::loop: return loop.find(name);
+    case Shape::cycler: return cycler.find(name);
+    default: return nullptr;
   }
 }
 

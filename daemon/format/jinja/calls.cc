@@ -27,17 +27,14 @@ Value Interpreter::call(const Value& callee, Arguments& args) {
         const auto& function = *static_cast<const Function*>(callee.object());
         return call_builtin(*function.builtin, function.self, args);
       }
-      case Shape::macro:
-        return call_macro(*static_cast<const Macro*>(callee.object()), args);
-      case Shape::loop:
-        return call_loop(*static_cast<const Loop*>(callee.object()), args);
+      case Shape::macro: return call_macro(*static_cast<const Macro*>(callee.object()), args);
+      case Shape::loop: return call_loop(*static_cast<const Loop*>(callee.object()), args);
       case Shape::joiner: {
         auto& joiner = *static_cast<Joiner*>(callee.object());
         bind("joiner", "", args);
         return std::exchange(joiner.used, true) ? joiner.separator : text("");
       }
-      default:
-        break;
+      default: break;
     }
   }
   fail(std::string("'") + type_name(callee) + "' object is not callable");

@@ -9,43 +9,24 @@ Value Interpreter::eval(const Expr& expr) {
   const Level level(*this);
   spend(1);
   switch (expr.kind) {
-    case ExprKind::constant:
-      return static_cast<const ConstantExpr&>(expr).value;
-    case ExprKind::name:
-      return eval_name(static_cast<const NameExpr&>(expr).name);
-    case ExprKind::sequence:
-      return eval_sequence(static_cast<const SequenceExpr&>(expr));
-    case ExprKind::dict:
-      return eval_dict(static_cast<const DictExpr&>(expr));
-    case ExprKind::negative:
-      return negate(*this, eval(*static_cast<const NegativeExpr&>(expr).operand));
-    case ExprKind::positive:
-      return positive(*this, eval(*static_cast<const PositiveExpr&>(expr).operand));
-    case ExprKind::negation:
-      return Value::boolean(!truth(eval(*static_cast<const NotExpr&>(expr).operand)));
-    case ExprKind::arithmetic:
-      return eval_arithmetic(static_cast<const ArithmeticExpr&>(expr));
-    case ExprKind::logical:
-      return eval_logical(static_cast<const LogicalExpr&>(expr));
-    case ExprKind::concat:
-      return eval_concat(static_cast<const ConcatExpr&>(expr));
-    case ExprKind::compare:
-      return eval_compare(static_cast<const CompareExpr&>(expr));
-    case ExprKind::conditional:
-      return eval_conditional(static_cast<const ConditionalExpr&>(expr));
-    case ExprKind::attribute:
-      return eval_attribute(static_cast<const AttributeExpr&>(expr));
-    case ExprKind::item:
-      return eval_item(static_cast<const ItemExpr&>(expr));
-    case ExprKind::slice:
-      set_line(expr.line);
-      fail("a slice stands for no value of its own");
-    case ExprKind::call:
-      return eval_call(static_cast<const CallExpr&>(expr));
-    case ExprKind::filter:
-      return eval_filter(static_cast<const FilterExpr&>(expr));
-    case ExprKind::test:
-      return eval_test(static_cast<const TestExpr&>(expr));
+    case ExprKind::constant: return static_cast<const ConstantExpr&>(expr).value;
+    case ExprKind::name: return eval_name(static_cast<const NameExpr&>(expr).name);
+    case ExprKind::sequence: return eval_sequence(static_cast<const SequenceExpr&>(expr));
+    case ExprKind::dict: return eval_dict(static_cast<const DictExpr&>(expr));
+    case ExprKind::negative: return negate(*this, eval(*static_cast<const NegativeExpr&>(expr).operand));
+    case ExprKind::positive: return positive(*this, eval(*static_cast<const PositiveExpr&>(expr).operand));
+    case ExprKind::negation: return Value::boolean(!truth(eval(*static_cast<const NotExpr&>(expr).operand)));
+    case ExprKind::arithmetic: return eval_arithmetic(static_cast<const ArithmeticExpr&>(expr));
+    case ExprKind::logical: return eval_logical(static_cast<const LogicalExpr&>(expr));
+    case ExprKind::concat: return eval_concat(static_cast<const ConcatExpr&>(expr));
+    case ExprKind::compare: return eval_compare(static_cast<const CompareExpr&>(expr));
+    case ExprKind::conditional: return eval_conditional(static_cast<const ConditionalExpr&>(expr));
+    case ExprKind::attribute: return eval_attribute(static_cast<const AttributeExpr&>(expr));
+    case ExprKind::item: return eval_item(static_cast<const ItemExpr&>(expr));
+    case ExprKind::slice: set_line(expr.line); fail("a slice stands for no value of its own");
+    case ExprKind::call: return eval_call(static_cast<const CallExpr&>(expr));
+    case ExprKind::filter: return eval_filter(static_cast<const FilterExpr&>(expr));
+    case ExprKind::test: return eval_test(static_cast<const TestExpr&>(expr));
   }
   return Value::none();
 }

@@ -162,22 +162,17 @@ std::string format_integer(Runtime& rt, int64_t value, const Spec& spec) {
   const uint64_t magnitude = value < 0 ? ~static_cast<uint64_t>(value) + 1 : static_cast<uint64_t>(value);
   const auto prefix = [&](const char* text) { return std::string(spec.alternate ? text : ""); };
   switch (spec.type) {
-    case 'b':
-      return finish_number(rt, spec, value < 0, prefix("0b"), radix(magnitude, 2, false), 4);
-    case 'o':
-      return finish_number(rt, spec, value < 0, prefix("0o"), radix(magnitude, 8, false), 4);
-    case 'x':
-      return finish_number(rt, spec, value < 0, prefix("0x"), radix(magnitude, 16, false), 4);
-    case 'X':
-      return finish_number(rt, spec, value < 0, prefix("0X"), radix(magnitude, 16, true), 4);
+    case 'b': return finish_number(rt, spec, value < 0, prefix("0b"), radix(magnitude, 2, false), 4);
+    case 'o': return finish_number(rt, spec, value < 0, prefix("0o"), radix(magnitude, 8, false), 4);
+    case 'x': return finish_number(rt, spec, value < 0, prefix("0x"), radix(magnitude, 16, false), 4);
+    case 'X': return finish_number(rt, spec, value < 0, prefix("0X"), radix(magnitude, 16, true), 4);
     case 'c': {
       if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) rt.fail("%c argument is no character");
       std::string out;
       append_point(out, static_cast<char32_t>(value));
       return padded(rt, out, spec.width, spec.align == '\0' ? '<' : spec.align, spec.fill);
     }
-    default:
-      return finish_number(rt, spec, value < 0, "", std::to_string(magnitude), 3);
+    default: return finish_number(rt, spec, value < 0, "", std::to_string(magnitude), 3);
   }
 }
 

@@ -29,19 +29,15 @@ Value Interpreter::from_json(const boost::json::value& json, int depth) {
   if (depth > limits().depth) fail("a variable is nested too deeply");
   spend(1);
   switch (json.kind()) {
-    case boost::json::kind::null:
-      return Value::none();
-    case boost::json::kind::bool_:
-      return Value::boolean(json.get_bool());
-    case boost::json::kind::int64:
-      return Value::integer(json.get_int64());
+    case boost::json::kind::null: return Value::none();
+    case boost::json::kind::bool_: return Value::boolean(json.get_bool());
+    case boost::json::kind::int64: return Value::integer(json.get_int64());
     case boost::json::kind::uint64:
       if (json.get_uint64() > INT64_MAX) {
         fail("a variable holds the integer " + std::to_string(json.get_uint64()) + ", which does not fit into 64 bits");
       }
       return Value::integer(static_cast<int64_t>(json.get_uint64()));
-    case boost::json::kind::double_:
-      return Value::real(json.get_double());
+    case boost::json::kind::double_: return Value::real(json.get_double());
     case boost::json::kind::string: {
       const auto& string = json.get_string();
       if (!valid_utf8(std::string_view(string.data(), string.size())))
@@ -54,8 +50,7 @@ Value Interpreter::from_json(const boost::json::value& json, int depth) {
       for (const auto& item : json.get_array()) items.push_back(from_json(item, depth + 1));
       return list(std::move(items));
     }
-    case boost::json::kind::object:
-      break;
+    case boost::json::kind::object: break;
   }
   Dict* result = dict();
   for (const auto& [name, value] : json.get_object()) {
@@ -119,40 +114,27 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       out_->append(text);
       return Flow::on;
     }
-    case StmtKind::output:
-      write(eval(*static_cast<const OutputStmt&>(stmt).value));
-      return Flow::on;
-    case StmtKind::branch:
-      return run_if(static_cast<const IfStmt&>(stmt));
-    case StmtKind::loop:
-      return run_for(static_cast<const ForStmt&>(stmt));
+    case StmtKind::output: write(eval(*static_cast<const OutputStmt&>(stmt).value)); return Flow::on;
+    case StmtKind::branch: return run_if(static_cast<const IfStmt&>(stmt));
+    case StmtKind::loop: return run_for(static_cast<const ForStmt&>(stmt));
     case StmtKind::set: {
       const auto& set = static_cast<const SetStmt&>(stmt);
       assign(set.target, eval(*set.value));
       return Flow::on;
     }
-    case StmtKind::set_block:
-      return run_set_block(static_cast<const SetBlockStmt&>(stmt));
-    case StmtKind::scope:
-      return run_scope(static_cast<const ScopeStmt&>(stmt));
+    case StmtKind::set_block: return run_set_block(static_cast<const SetBlockStmt&>(stmt));
+    case StmtKind::scope: return run_scope(static_cast<const ScopeStmt&>(stmt));
     case StmtKind::macro: {
       const auto& macro = static_cast<const MacroStmt&>(stmt);
       capture_scope();
       scope_->set(macro.name, Value::object(make<Macro>(&macro, scope_)));
       return Flow::on;
     }
-    case StmtKind::call_block:
-      run_call_block(static_cast<const CallBlockStmt&>(stmt));
-      return Flow::on;
-    case StmtKind::filter_block:
-      return run_filter_block(static_cast<const FilterBlockStmt&>(stmt));
-    case StmtKind::evaluate:
-      eval(*static_cast<const EvaluateStmt&>(stmt).value);
-      return Flow::on;
-    case StmtKind::leave:
-      return Flow::leave;
-    case StmtKind::next:
-      return Flow::next;
+    case StmtKind::call_block: run_call_block(static_cast<const CallBlockStmt&>(stmt)); return Flow::on;
+    case StmtKind::filter_block: return run_filter_block(static_cast<const FilterBlockStmt&>(stmt));
+    case StmtKind::evaluate: eval(*static_cast<const EvaluateStmt&>(stmt).value); return Flow::on;
+    case StmtKind::leave: return Flow::leave;
+    case StmtKind::next: return Flow::next;
   }
   return Flow::on;
 }
@@ -247,12 +229,8 @@ Value Interpreter::filtered(const std::vector<const FilterExpr*>& filters, Value
 
 void Interpreter::assign(const Target& target, const Value& value) {
   switch (target.form) {
-    case Target::Form::name:
-      scope_->set(target.name, value);
-      break;
-    case Target::Form::tuple:
-      unpack(target, value);
-      break;
+    case Target::Form::name: scope_->set(target.name, value); break;
+    case Target::Form::tuple: unpack(target, value); break;
     case Target::Form::attribute: {
       const Value space = eval_name(target.name);
       if (!has_shape(space, Shape::space)) fail("cannot assign an attribute of what is no namespace object");

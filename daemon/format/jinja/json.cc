@@ -41,23 +41,12 @@ class JsonWriter {
     rt_.spend(1);
     rt_.check_text(out.size());
     switch (v.kind()) {
-      case Kind::none:
-        out += "null";
-        return;
-      case Kind::boolean:
-        out += v.as_integer() != 0 ? "true" : "false";
-        return;
-      case Kind::integer:
-        out += std::to_string(v.as_integer());
-        return;
-      case Kind::real:
-        out += real(v.as_real());
-        return;
-      case Kind::string:
-        string(v.text());
-        return;
-      default:
-        break;
+      case Kind::none: out += "null"; return;
+      case Kind::boolean: out += v.as_integer() != 0 ? "true" : "false"; return;
+      case Kind::integer: out += std::to_string(v.as_integer()); return;
+      case Kind::real: out += real(v.as_real()); return;
+      case Kind::string: string(v.text()); return;
+      default: break;
     }
     const bool array = has_shape(v, Shape::list) || has_shape(v, Shape::tuple);
     if (!array && as_dict(v) == nullptr) {
@@ -118,18 +107,12 @@ class JsonWriter {
 
   std::string key_of(const Value& key) {
     switch (key.kind()) {
-      case Kind::none:
-        return "null";
-      case Kind::boolean:
-        return key.as_integer() != 0 ? "true" : "false";
-      case Kind::integer:
-        return std::to_string(key.as_integer());
-      case Kind::real:
-        return real(key.as_real());
-      case Kind::string:
-        return key.str()->text;
-      default:
-        rt_.fail(std::string("tojson: keys must be str, int, float, bool or None, not ") + type_name(key));
+      case Kind::none: return "null";
+      case Kind::boolean: return key.as_integer() != 0 ? "true" : "false";
+      case Kind::integer: return std::to_string(key.as_integer());
+      case Kind::real: return real(key.as_real());
+      case Kind::string: return key.str()->text;
+      default: rt_.fail(std::string("tojson: keys must be str, int, float, bool or None, not ") + type_name(key));
     }
   }
 

@@ -350,18 +350,12 @@ std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(
 
 std::string describe(const Token& token) {
   switch (token.type) {
-    case TokenType::end:
-      return "end of template";
-    case TokenType::data:
-      return "template data";
-    case TokenType::block_end:
-      return "end of statement block";
-    case TokenType::variable_end:
-      return "end of print statement";
-    case TokenType::string:
-      return "a string";
-    default:
-      return "'" + token.text + "'";
+    case TokenType::end: return "end of template";
+    case TokenType::data: return "template data";
+    case TokenType::block_end: return "end of statement block";
+    case TokenType::variable_end: return "end of print statement";
+    case TokenType::string: return "a string";
+    default: return "'" + token.text + "'";
   }
 }
 

@@ -61,14 +61,10 @@ bool equal_items(Runtime& rt, const Seq& a, const Seq& b) {
 
 bool holds(CompareOp op, int order) {
   switch (op) {
-    case CompareOp::lt:
-      return order == -1;
-    case CompareOp::le:
-      return order == -1 || order == 0;
-    case CompareOp::gt:
-      return order == 1;
-    default:
-      return order == 0 || order == 1;
+    case CompareOp::lt: return order == -1;
+    case CompareOp::le: return order == -1 || order == 0;
+    case CompareOp::gt: return order == 1;
+    default: return order == 0 || order == 1;
   }
 }
 
@@ -98,17 +94,12 @@ bool truth(const Value& v) {
   switch (v.kind()) {
     case Kind::missing:
     case Kind::undefined:
-    case Kind::none:
-      return false;
+    case Kind::none: return false;
     case Kind::boolean:
-    case Kind::integer:
-      return v.as_integer() != 0;
-    case Kind::real:
-      return v.as_real() != 0;
-    case Kind::string:
-      return !v.text().empty();
-    case Kind::object:
-      break;
+    case Kind::integer: return v.as_integer() != 0;
+    case Kind::real: return v.as_real() != 0;
+    case Kind::string: return !v.text().empty();
+    case Kind::object: break;
   }
   if (const Seq* seq = as_seq(v)) return seq->shape == Shape::generator || !seq->items.empty();
   if (const Dict* dict = as_dict(v)) return !dict->entries().empty();
@@ -118,19 +109,13 @@ bool truth(const Value& v) {
 bool same(const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::none:
-      return true;
-    case Kind::boolean:
-      return a.as_integer() == b.as_integer();
+    case Kind::none: return true;
+    case Kind::boolean: return a.as_integer() == b.as_integer();
     // Python keeps one object for small integers only.
-    case Kind::integer:
-      return a.as_integer() == b.as_integer() && a.as_integer() >= -5 && a.as_integer() <= 256;
-    case Kind::string:
-      return a.str() == b.str();
-    case Kind::object:
-      return a.object() == b.object();
-    default:
-      return false;
+    case Kind::integer: return a.as_integer() == b.as_integer() && a.as_integer() >= -5 && a.as_integer() <= 256;
+    case Kind::string: return a.str() == b.str();
+    case Kind::object: return a.object() == b.object();
+    default: return false;
   }
 }
 
@@ -155,16 +140,11 @@ bool equal(Runtime& rt, const Value& a, const Value& b) {
 
 bool compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   switch (op) {
-    case CompareOp::eq:
-      return equal(rt, a, b);
-    case CompareOp::ne:
-      return !equal(rt, a, b);
-    case CompareOp::in:
-      return contains(rt, b, a);
-    case CompareOp::not_in:
-      return !contains(rt, b, a);
-    default:
-      return ordered(rt, op, a, b);
+    case CompareOp::eq: return equal(rt, a, b);
+    case CompareOp::ne: return !equal(rt, a, b);
+    case CompareOp::in: return contains(rt, b, a);
+    case CompareOp::not_in: return !contains(rt, b, a);
+    default: return ordered(rt, op, a, b);
   }
 }
 

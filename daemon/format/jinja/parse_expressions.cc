@@ -196,19 +196,16 @@ const Expr* Parser::parse_unary(bool with_filters) {
 const Expr* Parser::parse_primary() {
   const Token& token = current();
   switch (token.type) {
-    case TokenType::name:
-      return parse_name();
+    case TokenType::name: return parse_name();
     case TokenType::integer:
-    case TokenType::real:
-      return parse_number();
+    case TokenType::real: return parse_number();
     case TokenType::string: {
       const int line = token.line;
       std::string text;
       while (current().type == TokenType::string) text += take().text;
       return constant(out_.constant(std::move(text)), line);
     }
-    default:
-      break;
+    default: break;
   }
   if (token.is_sign("[")) return parse_list();
   if (token.is_sign("{")) return parse_dict();

@@ -22,31 +22,18 @@ class Printer {
     rt_.spend(1);
     rt_.check_text(out_.size());
     switch (v.kind()) {
-      case Kind::missing:
-        break;
-      case Kind::undefined:
-        out_ += "Undefined";
-        break;
-      case Kind::none:
-        out_ += "None";
-        break;
-      case Kind::boolean:
-        out_ += v.as_integer() != 0 ? "True" : "False";
-        break;
-      case Kind::integer:
-        out_ += std::to_string(v.as_integer());
-        break;
-      case Kind::real:
-        out_ += repr_real(v.as_real());
-        break;
+      case Kind::missing: break;
+      case Kind::undefined: out_ += "Undefined"; break;
+      case Kind::none: out_ += "None"; break;
+      case Kind::boolean: out_ += v.as_integer() != 0 ? "True" : "False"; break;
+      case Kind::integer: out_ += std::to_string(v.as_integer()); break;
+      case Kind::real: out_ += repr_real(v.as_real()); break;
       case Kind::string:
         if (v.str()->markup) out_ += "Markup(";
         quoted(v.text());
         if (v.str()->markup) out_ += ')';
         break;
-      case Kind::object:
-        object(*v.object());
-        break;
+      case Kind::object: object(*v.object()); break;
     }
   }
 
@@ -80,9 +67,7 @@ class Printer {
         items(seq.items);
         out_ += seq.items.size() == 1 ? ",)" : ")";
         break;
-      case Shape::generator:
-        out_ += "<generator>";
-        break;
+      case Shape::generator: out_ += "<generator>"; break;
       case Shape::range: {
         const auto& range = static_cast<const Range&>(seq);
         out_ += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
@@ -113,9 +98,7 @@ class Printer {
 
   void other(const Object& object) {
     switch (object.shape) {
-      case Shape::dict:
-        dict(static_cast<const Dict&>(object));
-        break;
+      case Shape::dict: dict(static_cast<const Dict&>(object)); break;
       case Shape::space:
         out_ += "<Namespace ";
         dict(static_cast<const Dict&>(object));
@@ -143,12 +126,8 @@ class Printer {
         out_ += "<LoopContext " + std::to_string(loop.index0() + 1) + "/" + std::to_string(loop.length(rt_)) + ">";
         break;
       }
-      case Shape::cycler:
-        out_ += "<Cycler>";
-        break;
-      default:
-        out_ += "<Joiner>";
-        break;
+      case Shape::cycler: out_ += "<Cycler>"; break;
+      default: out_ += "<Joiner>"; break;
     }
   }
 
@@ -252,23 +231,12 @@ std::string escape_html(Runtime& rt, std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
     }
   }
   return out;

@@ -114,17 +114,14 @@ class Printf {
         if (markup_ && !(value.is_string() && value.str()->markup)) return string(escape_html(rt_, str_of(rt_, value)));
         return string(str_of(rt_, value));
       case 'r':
-      case 'a':
-        return string(repr_of(rt_, value));
-      case 'c':
-        return character(value);
+      case 'a': return string(repr_of(rt_, value));
+      case 'c': return character(value);
       case 'd':
       case 'i':
       case 'u':
       case 'x':
       case 'X':
-      case 'o':
-        return integer(type, value);
+      case 'o': return integer(type, value);
       case 'e':
       case 'E':
       case 'f':
@@ -138,8 +135,7 @@ class Printf {
         if (!std::isfinite(real) && type == 'F') digits = upper(digits);
         return number(std::signbit(real) && !std::isnan(real), "", std::move(digits));
       }
-      default:
-        rt_.fail(std::string("unsupported format character '") + type + "'");
+      default: rt_.fail(std::string("unsupported format character '") + type + "'");
     }
   }
 

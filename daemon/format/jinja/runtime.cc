@@ -23,8 +23,7 @@ void throw_template_error(const std::string& message, int line, bool raised) {
     shown += "...";
   }
   if (!valid_utf8(shown)) {
-    std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+    std::replace_if(shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
   }
   throw TemplateError("chat template, line " + std::to_string(line) + ": " + shown, line, raised);
 }
@@ -37,16 +36,11 @@ void Runtime::fail_undefined(const Value& undefined) const {
   const TypeCode of = undefined.absent_of();
   const std::string owner = of == TypeCode::none ? "None" : std::string(type_name(of)) + " object";
   switch (undefined.absence()) {
-    case Absence::variable:
-      fail("'" + name + "' is undefined");
-    case Absence::attribute:
-      fail("'" + owner + "' has no attribute '" + name + "'");
-    case Absence::element:
-      fail(owner + " has no element " + name);
-    case Absence::parameter:
-      fail("parameter '" + name + "' was not provided");
-    case Absence::hint:
-      break;
+    case Absence::variable: fail("'" + name + "' is undefined");
+    case Absence::attribute: fail("'" + owner + "' has no attribute '" + name + "'");
+    case Absence::element: fail(owner + " has no element " + name);
+    case Absence::parameter: fail("parameter '" + name + "' was not provided");
+    case Absence::hint: break;
   }
   fail(name);
 }

@@ -101,10 +101,8 @@ bool case_ignorable(char32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
+    case UTF8PROC_CATEGORY_SK: return true;
+    default: return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
   }
 }
 

@@ -28,20 +28,13 @@ const char* type_name(TypeCode code) {
 TypeCode type_code(const Value& v) {
   switch (v.kind()) {
     case Kind::missing:
-    case Kind::undefined:
-      return TypeCode::undefined;
-    case Kind::none:
-      return TypeCode::none;
-    case Kind::boolean:
-      return TypeCode::boolean;
-    case Kind::integer:
-      return TypeCode::integer;
-    case Kind::real:
-      return TypeCode::real;
-    case Kind::string:
-      return v.str()->markup ? TypeCode::markup : TypeCode::string;
-    case Kind::object:
-      break;
+    case Kind::undefined: return TypeCode::undefined;
+    case Kind::none: return TypeCode::none;
+    case Kind::boolean: return TypeCode::boolean;
+    case Kind::integer: return TypeCode::integer;
+    case Kind::real: return TypeCode::real;
+    case Kind::string: return v.str()->markup ? TypeCode::markup : TypeCode::string;
+    case Kind::object: break;
   }
   // Shapes stand in the same order as the codes from list on.
   return static_cast<TypeCode>(static_cast<int>(TypeCode::list) + static_cast<int>(v.object()->shape));

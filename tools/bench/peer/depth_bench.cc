@@ -1,6 +1,7 @@
-// depth-bench: llama-bench's arguments and JSON, but the tokens before the measured ones are copies of the K and V of one real
-// prefill of 512 (by llama_state_seq_get_data and _set_data), so that a depth of 32K takes seconds instead of many minutes.
-// Not part of the build: it wants llama.cpp's headers and libraries. `ellm bench --peer DIR` uses DIR/depth-bench where it is there:
+// depth-bench: llama-bench's arguments and JSON, but the tokens before the measured ones are copies of the K and V of
+// one real prefill of 512 (by llama_state_seq_get_data and _set_data), so that a depth of 32K takes seconds instead of
+// many minutes. Not part of the build: it wants llama.cpp's headers and libraries. `ellm bench --peer DIR` uses
+// DIR/depth-bench where it is there:
 //   g++ -O2 -std=c++17 -ISRC/include -ISRC/ggml/include depth_bench.cc -o DIR/depth-bench -LDIR -l:libllama.so … -Wl,-rpath,'$ORIGIN'
 #include <algorithm>
 #include <chrono>
@@ -21,22 +22,32 @@ constexpr int kReal = 512;
 
 struct Reader {
   const uint8_t* at;
-  template <typename T> T get() { T v; std::memcpy(&v, at, sizeof v); at += sizeof v; return v; }
+  template <typename T>
+  T get() {
+    T v;
+    std::memcpy(&v, at, sizeof v);
+    at += sizeof v;
+    return v;
+  }
 };
-template <typename T> void put(Bytes& out, T v) { const auto* p = reinterpret_cast<const uint8_t*>(&v); out.insert(out.end(), p, p + sizeof v); }
+template <typename T>
+void put(Bytes& out, T v) {
+  const auto* p = reinterpret_cast<const uint8_t*>(&v);
+  out.insert(out.end(), p, p + sizeof v);
+}
 
 /// The state of a sequence of `tokens` (at least as many as `state` has) whose rows repeat those of `state`.
 Bytes replicate(const Bytes& state, uint32_t tokens) {
   Reader in{state.data()};
   Bytes out;
-  put(out, in.get<uint32_t>());   // magic
+  put(out, in.get<uint32_t>());  // magic
   const auto sequence = in.get<int32_t>();
   put(out, sequence);
   if (in.get<uint32_t>() != 1) throw "more than one stream";
   put<uint32_t>(out, 1);
   const auto cells = in.get<uint32_t>();
   put(out, tokens);
-  in.at += cells * 12;            // position, number of sequences, its id
+  in.at += cells * 12;  // position, number of sequences, its id
   for (uint32_t i = 0; i < tokens; ++i) put<int32_t>(out, i), put<uint32_t>(out, 1), put<int32_t>(out, sequence);
   if (in.get<uint32_t>() != 0) throw "V is transposed";
   put<uint32_t>(out, 0);
@@ -46,7 +57,8 @@ Bytes replicate(const Bytes& state, uint32_t tokens) {
     put(out, in.get<int32_t>());
     const auto row = in.get<uint64_t>();
     put(out, row);
-    for (uint32_t t = 0; t < tokens; t += cells) out.insert(out.end(), in.at, in.at + std::min(cells, tokens - t) * row);
+    for (uint32_t t = 0; t < tokens; t += cells)
+      out.insert(out.end(), in.at, in.at + std::min(cells, tokens - t) * row);
     in.at += cells * row;
   }
   if (in.at != state.data() + state.size()) throw "another format";
@@ -57,7 +69,8 @@ void feed(llama_context* ctx, int n, int batch, int vocabulary) {
   std::vector<llama_token> tokens(n);
   for (llama_token& t : tokens) t = std::rand() % vocabulary;
   for (int at = 0; at < n; at += batch)
-    if (llama_decode(ctx, llama_batch_get_one(tokens.data() + at, std::min(batch, n - at))) != 0) throw "llama_decode failed";
+    if (llama_decode(ctx, llama_batch_get_one(tokens.data() + at, std::min(batch, n - at))) != 0)
+      throw "llama_decode failed";
   llama_synchronize(ctx);
 }
 
@@ -67,7 +80,9 @@ std::vector<int> numbers(const char* text) {
   for (std::string item; std::getline(in, item, ',');) out.push_back(std::stoi(item));
   return out;
 }
-ggml_type type_of(const std::string& s) { return s == "q8_0" ? GGML_TYPE_Q8_0 : s == "q4_0" ? GGML_TYPE_Q4_0 : GGML_TYPE_F16; }
+ggml_type type_of(const std::string& s) {
+  return s == "q8_0" ? GGML_TYPE_Q8_0 : s == "q4_0" ? GGML_TYPE_Q4_0 : GGML_TYPE_F16;
+}
 
 }  // namespace
 
@@ -128,12 +143,15 @@ int main(int argc, char** argv) try {
         ns += (r ? ", " : "") + std::to_string(static_cast<long long>(t * 1e9));
         sum += (prompt + generate) / t;
       }
-      std::printf("%s{\"n_prompt\": %d, \"n_gen\": %d, \"n_depth\": %d, \"type_k\": \"%s\", \"samples_ns\": [%s], \"avg_ts\": %f}\n",
-                  comma, prompt, generate, depth, k.c_str(), ns.c_str(), sum / reps);
+      std::printf(
+          "%s{\"n_prompt\": %d, \"n_gen\": %d, \"n_depth\": %d, \"type_k\": \"%s\", \"samples_ns\": [%s], \"avg_ts\": %f}\n",
+          comma, prompt, generate, depth, k.c_str(), ns.c_str(), sum / reps);
       comma = ",";
     };
-    for (const int p : prompts) if (p > 0) measure(p, 0);
-    for (const int g : generates) if (g > 0) measure(0, g);
+    for (const int p : prompts)
+      if (p > 0) measure(p, 0);
+    for (const int g : generates)
+      if (g > 0) measure(0, g);
     llama_free(ctx);
   }
   std::printf("]\n");
