@@ -1,5 +1,5 @@
 // What is on disk: the files of the directory, and for each loaded model the pages in them by their place in a text.
-// All derived from names and headers. Guarded by DiskTier's mutex; never touches the disk.
+// All derived from names and headers. Guarded by DiskCatalog's mutex; never touches the disk.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -59,11 +59,11 @@ DiskFetch* DiskPages::plan(uint64_t name_space, const shm::PageKey& parent, std:
   const auto free = std::find_if(fetches_.begin(), fetches_.end(), [](const auto& fetch) { return !fetch->taken; });
   if (free == fetches_.end()) return nullptr;
   DiskFetch& fetch = **free;
-  const uint32_t there = tier_->plan(fetch, name_space, parent, tokens, std::min(most_pages, most_fetched_));
+  const uint32_t there = tier_->reader().plan(fetch, name_space, parent, tokens, std::min(most_pages, most_fetched_));
   const uint32_t gain = std::min(there, static_cast<uint32_t>(tokens.size()) - 1) - std::min(there, known);
   const bool timed = rows_per_second_ != 0 && !tier_->options().read_always;
   const double seconds = timed ? gain / rows_per_second_ : 1e9;
-  if (there <= known || gain == 0 || !tier_->reads_within(fetch.places.size() * model_->page_bytes, seconds)) {
+  if (there <= known || gain == 0 || !tier_->reader().reads_within(fetch.places.size() * model_->page_bytes, seconds)) {
     fetch.places.clear();
     return nullptr;
   }
@@ -79,12 +79,12 @@ void DiskPages::start(DiskFetch& fetch) {
   fetch.places.resize(fetch.pages.size());
   for (const PageId page : fetch.pages) fetch.payloads.push_back(kv_.payload(page));
   fetch.started = Clock::now();
-  tier_->submit(fetch);
+  tier_->reader().submit(fetch);
 }
 
 bool DiskPages::settled(DiskFetch& fetch) {
   if (fetch.finished.load(std::memory_order_acquire)) return true;
-  if (Clock::now() > fetch.give_up && !fetch.abandoned.exchange(true)) tier_->note_slow(fetch);
+  if (Clock::now() > fetch.give_up && !fetch.abandoned.exchange(true)) tier_->reader().note_slow(fetch);
   return false;
 }
 
@@ -147,8 +147,10 @@ void DiskPages::begin(const shm::PageStore& store, const Text& text) {
   for (PageId page = text.leaf; page != kNoPage; page = store.parent(page)) chain_.push_back(page);
   std::reverse(chain_.begin(), chain_.end());
   for (const PageId page : chain_) keys_.push_back(store.key(page));
-  tier_->note_use(*model_, kv_, chain_, missing_);
-  const size_t wanted = tier_->wants(false) ? chain_.size() : tier_->wants(true) ? text.used_again : 0;
+  tier_->writer().note_use(*model_, kv_, chain_, missing_);
+  const size_t wanted = tier_->writer().wants(false)  ? chain_.size()
+                        : tier_->writer().wants(true) ? text.used_again
+                                                      : 0;
   for (size_t i = wanted; i < missing_.size(); ++i) missing_[i] = false;
 }
 
@@ -201,13 +203,13 @@ void DiskPages::copy_page(size_t at) {
 
 void DiskPages::submit() {
   submitted_ = true;
-  tier_->submit(write_);
+  tier_->writer().submit(write_);
 }
 
 void DiskPages::flush(shm::PageStore& store, Clock::time_point until) {
-  tier_->hurry();
+  tier_->writer().hurry();
   for (auto now = Clock::now(); now < until; now = Clock::now()) {
-    if (write_.busy && !tier_->await(write_, until)) return;
+    if (write_.busy && !tier_->writer().await(write_, until)) return;
     if (!tend(store, now, true) && !write_.busy && resting_ == 0 && at_ == chain_.size()) return;
   }
 }

@@ -1,0 +1,34 @@
+// See disk_catalog.h.
+#include "daemon/serve/disk_catalog.h"
+
+#include <utility>
+
+namespace ellm::serve {
+
+DiskCatalog::DiskCatalog(const DiskOptions& wanted, std::unique_ptr<const DiskDirectory> there)
+    : options(wanted), directory(std::move(there)) {
+  counters.budget_bytes = options.budget_bytes;
+  counters.writing = true;
+}
+
+uint32_t DiskCatalog::forget(const std::shared_ptr<DiskFile>& file) {
+  uint32_t pages = 0;
+  for (const auto& model : models) pages += model->texts.erase(*file);
+  if (files.find(file->name) == file) files.erase(file->name);
+  return pages;
+}
+
+void DiskCatalog::warn(std::unique_lock<std::mutex>& lock, const std::string& line) {
+  lock.unlock();
+  options.warn(line);
+  lock.lock();
+}
+
+void DiskCatalog::end() {
+  std::lock_guard lock(mutex);
+  quit = true;
+  for_reader.notify_all();
+  for_writer.notify_all();
+}
+
+}  // namespace ellm::serve
