@@ -4,25 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <mutex>
 #include <utility>
 
-#include "client/places.h"
 #include "client/utf8.h"
-#include "daemon/disk_keep.h"
-#include "daemon/format/inspect.h"
-#include "daemon/kv_keep.h"
-#include "daemon/kv_plan.h"
 #include "daemon/log.h"
-#include "daemon/model/experts.h"
-#include "daemon/model/file_digest.h"
-#include "daemon/model/key_means.h"
+#include "daemon/model_info.h"
+#include "daemon/model_loader.h"
 #include "daemon/model_store.h"
-#include "daemon/runtime/memory.h"
-#include "daemon/weight_keep.h"
-#include "shm/sealed_memory.h"
 
 namespace ellm::daemon {
 namespace {
@@ -31,245 +19,25 @@ using client::ErrorCode;
 using client::ModelInfo;
 
 constexpr uint32_t kBusyRetryMs = 500;
-constexpr size_t kMostDiskWarnings = 4;  // that `status` shows
-
-/// What a step needs beside weights and KV: logits, and the activations of its rows.
-uint64_t work_bytes(const model::ModelConfig& config, const serve::EngineLimits& limits) {
-  const uint64_t logits = uint64_t{limits.max_running + limits.score_rows} * config.vocabulary;
-  const uint64_t feed_forward = config.experts == 0 ? config.feed_forward : 0;
-  const uint64_t row =
-      7ull * config.embedding + 3ull * feed_forward + (2ull * config.heads + 2ull * config.kv_heads) * config.head_dim;
-  const uint64_t experts = config.experts == 0 ? 0 : model::ExpertsPass::bytes(config, limits.step_tokens);
-  return 4 * (logits + row * limits.step_tokens) + experts;
-}
-
-/// Takes those that are called so out of the descriptors that systemd kept.
-std::map<std::string, int> take(std::map<std::string, int>& stored, const std::string& prefix) {
-  std::map<std::string, int> taken;
-  for (auto at = stored.lower_bound(prefix); at != stored.end() && at->first.starts_with(prefix);) {
-    taken.insert(stored.extract(at++));
-  }
-  return taken;
-}
-
-void describe_config(ModelInfo& info, const model::ModelConfig& config) {
-  info.architecture = config.architecture;
-  info.context = config.context;
-  info.size_label = config.size_label;
-}
 
 }  // namespace
-
-/// Used by one pool thread at a time, and by the main thread before the loop runs; `cache` by any.
-struct Registry::Loader {
-  Loader(const Config& c, uint32_t t, serve::Engine& e, std::map<std::string, int> stored)
-      : config(c), threads(t), engine(e), weight_keep(c, take(stored, shm::kWeightsPrefix)),
-        keep(c, std::move(stored)) {
-    disk = open_disk_tier(c, [said = disk_warnings](const std::string& line) {
-      log(Priority::warning, line);
-      std::lock_guard lock(said->mutex);
-      if (said->lines.size() < kMostDiskWarnings) said->lines.push_back(line);
-    });
-  }
-
-  const Config& config;
-  uint32_t threads;
-  serve::Engine& engine;
-  WeightKeep weight_keep;
-  KvKeep keep;
-  std::mutex mutex;
-  std::map<std::string, std::pair<std::filesystem::file_time_type, ModelInfo>> cache;  // by path
-  struct DiskWarnings {
-    std::mutex mutex;
-    std::vector<std::string> lines;
-  };
-  const std::shared_ptr<DiskWarnings> disk_warnings = std::make_shared<DiskWarnings>();  // the tier outlives this
-  std::shared_ptr<serve::DiskTier> disk;                                                 // null: there is none
-
-  std::shared_ptr<const LoadedModel> load(const ModelFile& file, const ModelSource* source = nullptr);
-  std::vector<ModelInfo> describe(const std::vector<ModelFile>& files);
-  ModelInfo read_info(const ModelFile& file);
-  /// Ends it, and what it has kept.
-  void forget(const std::string& name);
-  bool kv_locked(const std::string& name) const;
-  uint64_t available_bytes() const;
-};
-
-/// Without what loaded models were promised and have not touched.
-uint64_t Registry::Loader::available_bytes() const {
-  uint64_t available = runtime::available_memory_bytes();
-  for (const serve::ModelRow& row : engine.models()) available -= std::min(available, row.promised_bytes);
-  return available;
-}
-
-std::shared_ptr<const LoadedModel> Registry::Loader::load(const ModelFile& file, const ModelSource* source) {
-  const auto start = std::chrono::steady_clock::now();
-  auto gguf = source ? format::Gguf::open(source->files) : format::Gguf::open(file.path);
-  const std::vector<std::string> files = gguf->part_paths();
-  // What is remembered of a file is remembered by its path; that of one that was handed over says nothing.
-  const bool kept_over_restarts = source == nullptr;
-  const std::string identity = kept_over_restarts ? model::file_identity(files) : "";
-  MemoryNeeds needs;
-  {
-    const model::ModelConfig head = model::read_config(*gguf);
-    const shm::KvTypes types = *shm::find_kv_types(config.kv.type);  // checked with the configuration
-    needs.geometry = model::page_geometry(head, types);
-    for (const format::Tensor& tensor : gguf->tensors()) needs.weight_bytes += tensor.data.size();
-    needs.work_bytes = work_bytes(head, engine.limits());
-    needs.trained_context = head.context;
-  }
-  const auto make_plan = [&] {
-    needs.available_bytes = available_bytes();
-    if (kept_over_restarts)  // what an earlier run holds is this one's
-      needs.available_bytes += keep.held_bytes(file.name) + weight_keep.held_bytes(file.name);
-    return plan_kv(file.name, config, needs);
-  };
-  KvPlan plan;
-  try {
-    plan = make_plan();
-  } catch (const model::LoadError&) {
-    if (!weight_keep.forget_unclaimed(file.name)) throw;
-    log(Priority::notice, "memory is short: the weights of an earlier run that nobody has asked for since are dropped");
-    plan = make_plan();
-  }
-  serve::KvSetup kv;
-  kv.type = {needs.geometry.k_type, needs.geometry.v_type};
-  kv.tokens = plan.tokens;
-  kv.least_tokens = plan.least_tokens;
-  kv.most_tokens = plan.most_tokens;
-  kv.context = plan.context;
-  kv.lock = config.memory.lock != "off";
-  kv.shares.pinned_percent = config.kv.pinned_percent;
-  kv.shares.present_ns = uint64_t{config.kv.share_minutes} * 60 * 1'000'000'000;
-  kv.on_damage = [name = file.name](uint32_t pages) {
-    log(Priority::warning, "model '" + name + "': " + std::to_string(pages) + " cached pages were damaged: dropped");
-  };
-  model::LoadOptions options;
-  options.memory = *runtime::parse_memory_policy(config.memory.policy);
-  options.lock = config.memory.lock != "off";
-  options.require_lock = config.memory.lock == "require";
-  options.threads = threads;
-  options.context = config.context;
-  options.key_means = needs.geometry.k_type == shm::KvType::int8 || needs.geometry.k_type == shm::KvType::int4;
-  if (kept_over_restarts) {
-    options.state_directory = client::state_directory();
-    // The digest is taken before the file is read for its weights: so it need not be read from the disk twice.
-    if (weight_keep.keeps())
-      options.place = weight_keep.place(file.name, model::file_digest(files, options.state_directory));
-  }
-  auto loaded = std::make_shared<LoadedModel>();
-  loaded->name = file.name;
-  loaded->model = model::Model::load(std::move(gguf), options);
-  if (kept_over_restarts && model::file_identity(files) != identity) {
-    weight_keep.forget(file.name);
-    throw model::LoadError(file.path + ": was changed while it was being loaded");
-  }
-  loaded->context = plan.context;
-  loaded->warnings = loaded->model->warnings();
-  if (const auto& error = loaded->model->chat_template_error(); !error.empty()) {
-    loaded->warnings.push_back(file.path + ": " + error);
-  }
-  kv.fingerprint = "K mean " + std::to_string(model::key_means_digest(loaded->model->key_means()));
-  if (kept_over_restarts) {
-    const std::string line = weight_keep.loaded(file.name, loaded->model->weight_state(), loaded->warnings);
-    if (!line.empty()) log(Priority::notice, line);
-    kv.disk = disk;
-    keep.prepare(kv, file.name, files, plan.tokens / shm::kPageTokens * needs.geometry.page_bytes(), loaded->warnings);
-    if (loaded->model->config().rope.long_factors) kv.fingerprint += " long RoPE";  // `context` changes what keys are
-  }
-  const serve::KvState kept = engine.add_model(file.name, loaded->model, kv);
-  if (kept_over_restarts) {
-    if (const std::string line = keep.loaded(file.name, kv, kept); !line.empty()) log(Priority::notice, line);
-  }
-  if (options.lock && loaded->model->locked() && !kv_locked(file.name)) {
-    const std::string warning = file.path +
-                                ": the keys and values cannot be locked in memory: the limit is reached; "
-                                "raise it (LimitMEMLOCK=, ulimit -l) or lower kv.memory";
-    if (options.require_lock) {
-      engine.remove_model(file.name);
-      throw model::LoadError(warning);
-    }
-    loaded->warnings.push_back(warning);
-  }
-  for (const std::string& warning : loaded->warnings) log(Priority::warning, warning);
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
-  log(Priority::notice, "loaded " + file.name + " from " + file.path + " in " + std::to_string(took.count()) +
-                            " ms: weights " + human_bytes(loaded->model->weight_bytes()) + ", KV " +
-                            std::to_string(kept.tokens) + " tokens (" + config.kv.type + "), context " +
-                            std::to_string(plan.context));
-  return loaded;
-}
-
-void Registry::Loader::forget(const std::string& name) {
-  engine.remove_model(name);
-  keep.forget(name);
-  weight_keep.forget(name);
-}
-
-bool Registry::Loader::kv_locked(const std::string& name) const {
-  for (const serve::ModelRow& row : engine.models()) {
-    if (row.name == name) return row.locked;
-  }
-  return false;
-}
-
-ModelInfo Registry::Loader::read_info(const ModelFile& file) {
-  ModelInfo info;
-  info.name = file.name;
-  info.path = file.path;
-  const auto gguf = format::Gguf::open(file.path);
-  info.file_bytes = gguf->file_bytes();
-  info.parameters = format::parameter_count(*gguf);
-  info.weight_types = format::describe_weight_types(*gguf);
-  info.chat = gguf->find("tokenizer.chat_template") != nullptr;
-  describe_config(info, model::read_config(*gguf));
-  return info;
-}
-
-std::vector<ModelInfo> Registry::Loader::describe(const std::vector<ModelFile>& files) {
-  std::vector<ModelInfo> infos;
-  for (const ModelFile& file : files) {
-    std::error_code error;
-    const auto time = std::filesystem::last_write_time(file.path, error);
-    {
-      std::lock_guard lock(mutex);
-      const auto found = cache.find(file.path);
-      if (found != cache.end() && found->second.first == time) {
-        infos.push_back(found->second.second);
-        continue;
-      }
-    }
-    ModelInfo info;
-    info.name = file.name;
-    info.path = file.path;
-    try {
-      info = read_info(file);
-    } catch (const std::exception&) {
-      // Listed by its name alone; loading it says what is wrong with it.
-    }
-    std::lock_guard lock(mutex);
-    cache[file.path] = {time, info};
-    infos.push_back(std::move(info));
-  }
-  return infos;
-}
 
 Registry::Registry(const Config& config, uint32_t threads, serve::Engine& engine, PreparePool& pool, Loop& loop,
                    std::map<std::string, int> stored)
     : config_(config), engine_(engine), pool_(pool), loop_(loop), directories_(model_directories(config.models_dir)),
-      loader_(std::make_shared<Loader>(config, threads, engine, std::move(stored))) {}
+      loader_(std::make_shared<ModelLoader>(config, threads, engine, std::move(stored))),
+      file_infos_(std::make_shared<FileInfos>()) {}
 
 Registry::~Registry() = default;
 
-std::shared_ptr<const serve::DiskTier> Registry::disk() const { return loader_->disk; }
+std::shared_ptr<const serve::DiskTier> Registry::disk() const { return loader_->disk(); }
 
 std::vector<std::string> Registry::warnings() const {
   std::vector<std::string> all;
   for (const auto& [name, entry] : entries_) {
     if (entry.model != nullptr) all.insert(all.end(), entry.model->warnings.begin(), entry.model->warnings.end());
   }
-  std::lock_guard lock(loader_->disk_warnings->mutex);
-  const auto& disk = loader_->disk_warnings->lines;
+  const std::vector<std::string> disk = loader_->disk_warnings();
   all.insert(all.end(), disk.begin(), disk.end());
   return all;
 }
@@ -359,11 +127,11 @@ void Registry::check_weights(const std::string& name) {
   if (entry.model->model->weight_state().vouched) return;
   entry.checking = true;
   auto work = [this, loader = loader_, &loop = loop_, name, model = entry.model->model]() mutable {
-    const bool intact = model->weights_intact(loader->threads);
+    const bool intact = model->weights_intact(loader->threads());
     model.reset();
     if (!intact) {
       log(Priority::warning, "model '" + name + "': the weights of an earlier run were damaged: they are loaded anew");
-      loader->forget(name);
+      loader->unload(name);
     }
     loop.post([this, name, intact] { weights_checked(name, intact); });
   };
@@ -438,7 +206,7 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
   }
   found->second.state = State::unloading;
   auto work = [this, loader = loader_, &loop = loop_, name, done = std::move(done)]() mutable {
-    loader->forget(name);
+    loader->unload(name);
     loop.post([this, name, done = std::move(done)] {
       entries_.erase(name);
       log(Priority::notice, "unloaded " + name);
@@ -469,13 +237,13 @@ void Registry::load_files(const std::string& name, std::shared_ptr<ModelSource> 
 
 void Registry::install(const std::string& name, std::shared_ptr<ModelSource> source, bool replace,
                        std::function<bool()> cancelled, OnInfo done) {
-  auto work = [loader = loader_, &loop = loop_, directory = directories_.front(), name, source = std::move(source),
+  auto work = [infos = file_infos_, &loop = loop_, directory = directories_.front(), name, source = std::move(source),
                replace, cancelled = std::move(cancelled), done = std::move(done)]() mutable {
     std::variant<ModelInfo, Failure> outcome;
     try {
       const std::string path = store_model(directory, name, source->files, replace, cancelled);
       log(Priority::notice, "installed " + path);
-      outcome = loader->describe({{name, path}}).front();
+      outcome = infos->of({{name, path}}).front();
     } catch (const std::exception& e) {
       outcome = Failure{ErrorCode::model_failed, e.what()};
     }
@@ -499,8 +267,7 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
       bool removed = !path.empty();
       if (removed) {
         remove_model_files(path);
-        loader->keep.forget(name);  // of a daemon before this one
-        loader->weight_keep.forget(name);
+        loader->forget_kept(name);
       }
       for (const std::string& directory : directories) removed |= remove_pull_folder(directory, name);
       if (removed)
@@ -517,25 +284,7 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
 std::vector<ModelInfo> Registry::loaded() const {
   std::vector<ModelInfo> infos;
   for (const serve::ModelRow& row : engine_.models()) {
-    if (row.model == nullptr) continue;
-    const model::Model& model = *row.model;
-    ModelInfo& info = infos.emplace_back();
-    describe_config(info, model.config());
-    info.name = row.name;
-    info.path = model.path();
-    info.weight_types = model.weight_types();
-    info.tokenizer = model.tokenizer()->description();
-    info.parameters = model.parameters();
-    info.file_bytes = model.file_bytes();
-    info.resident_bytes = model.weight_bytes();
-    info.context = row.context;
-    info.loaded = true;
-    info.locked = model.locked();
-    info.chat = model.chat_template() != nullptr;
-    info.kv_type = row.kv_type;
-    info.kv_pages = row.pages;
-    info.kv_pages_free = row.free_pages;
-    info.kv_pages_cached = row.cached_pages;
+    if (row.model != nullptr) infos.push_back(info_of(row));
   }
   return infos;
 }
@@ -550,9 +299,9 @@ void Registry::list(OnInfos done) {
     if (std::none_of(infos.begin(), infos.end(), same)) others.push_back(file);
   }
   if (others.empty()) return done(std::move(infos));
-  pool_.submit([loader = loader_, &loop = loop_, infos = std::move(infos), others = std::move(others),
+  pool_.submit([file_infos = file_infos_, &loop = loop_, infos = std::move(infos), others = std::move(others),
                 done = std::move(done)]() mutable {
-    for (ModelInfo& info : loader->describe(others)) infos.push_back(std::move(info));
+    for (ModelInfo& info : file_infos->of(others)) infos.push_back(std::move(info));
     loop.post([infos = std::move(infos), done = std::move(done)]() mutable { done(std::move(infos)); });
   });
 }

@@ -1,4 +1,5 @@
-// The models: which are loaded, which could be, and loading and unloading them, one at a time, in the preparation pool.
+// The models: which are loaded, which could be, and loading and unloading them, one at a time, in the preparation pool
+// (model_loader.h).
 // The I/O thread owns it; all callbacks run there.
 //
 //   (file) ──load──► loading ──► loaded ──unload──► unloading ──► (file)
@@ -15,9 +16,8 @@
 
 #include "client/messages.h"
 #include "daemon/config.h"
-#include "daemon/descriptor.h"
+#include "daemon/loaded_model.h"
 #include "daemon/loop.h"
-#include "daemon/model/model.h"
 #include "daemon/model_files.h"
 #include "daemon/prepare_pool.h"
 #include "daemon/serve/disk_tier.h"
@@ -25,18 +25,8 @@
 
 namespace ellm::daemon {
 
-struct LoadedModel {
-  std::string name;
-  std::shared_ptr<const model::Model> model;
-  uint32_t context = 0;  // tokens of one request
-  std::vector<std::string> warnings;
-};
-
-/// Files that a client has handed over, open as long as this is.
-struct ModelSource {
-  std::vector<format::OpenFile> files;
-  HandedOver held;
-};
+class FileInfos;
+class ModelLoader;
 
 /// What a client is told: translated to an Error message in one place.
 struct Failure {
@@ -94,7 +84,6 @@ class Registry {
     std::shared_ptr<ModelSource> source = nullptr;  // until it is loaded
     bool checking = false;                          // loaded, but whoever asks for it waits
   };
-  struct Loader;  // what loading needs; used in the pool
 
   Failure no_such_model(const std::string& name, const std::vector<ModelFile>& files) const;
   void load_file(const ModelFile& file, OnResolved done);
@@ -108,7 +97,9 @@ class Registry {
   PreparePool& pool_;
   Loop& loop_;
   const std::vector<std::string> directories_;
-  std::shared_ptr<Loader> loader_;
+  // Used in the pool, where work may outlive this.
+  const std::shared_ptr<ModelLoader> loader_;
+  const std::shared_ptr<FileInfos> file_infos_;
   std::map<std::string, Entry> entries_;
   std::deque<std::string> to_load_;
   bool loading_ = false;
