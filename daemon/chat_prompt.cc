@@ -188,6 +188,10 @@ uint32_t retokenised_until(const format::Tokenizer& tokenizer, const std::string
 
 }  // namespace
 
+void refuse_fault(const std::optional<std::string>& fault) {
+  if (fault) throw PromptError(client::ErrorCode::bad_request, *fault);
+}
+
 std::vector<std::optional<size_t>> locate(const std::string& rendered, const std::string& marked, const Mark& mark,
                                           std::span<const std::string> texts, size_t* searched) {
   size_t ignored = 0;

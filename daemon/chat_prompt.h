@@ -21,6 +21,9 @@ class PromptError : public std::runtime_error {
   client::ErrorCode code_;
 };
 
+/// Throws PromptError where there is a fault (validate.h).
+void refuse_fault(const std::optional<std::string>& fault);
+
 /// A prompt's ids. Where a message's own ids could not be used, its text, which ends in front of token
 /// `retokenised_until`, may be in the cache under those ids.
 struct Prompt {

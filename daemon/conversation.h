@@ -1,4 +1,6 @@
-// One connection's side of the protocol: what each message means, and the requests that are in flight. I/O thread.
+// One connection's side of the protocol: who speaks, whether a request is admitted, and those that are in flight. What
+// each request does stands in completion_requests, text_requests, model_requests, cache_requests and status. I/O
+// thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -13,7 +15,19 @@
 
 namespace ellm::daemon {
 
-struct CacheScope;
+inline constexpr uint32_t kRequestRetryMs = 200;  // after which a request that was refused as busy may come again
+
+/// What a request holds of its user's shares. It goes with the message, through queues and pools, and not with the
+/// answer: a cancelled request pays until nobody has its message any more.
+struct Charges {
+  Charge request, bytes;
+};
+/// A message with what it holds.
+template <class Request>
+struct Paid {
+  Request message;
+  Charges charges;
+};
 
 /// A request that is being worked on.
 class Job {
@@ -41,23 +55,26 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
   /// The same, while the connection lives: every request answers that it was cancelled.
   void cancel_all();
 
-  // For requests: `send` an event, `finish` with the last word. No effect after close().
+  // ---- for the requests (…_requests.h, completion.h) ----
+
+  Services& services() { return services_; }
+  const Peer& peer() const { return peer_; }
+  /// Limits and sense of a new request, and what it is charged for, as that many. Absent: an error was sent.
+  std::optional<Charges> admit(uint32_t id, uint32_t requests = 1);
+  /// The namespace that a request names, if it does. False: an error was sent.
+  bool find_namespace(uint32_t id, const std::string& name, std::optional<uint64_t>& found);
+  /// It is refused.
+  void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
+  /// It is refused: only an administrator may do that.
+  void deny(uint32_t id, const std::string& what);
+  /// It is in flight, until it is finished.
+  void add(uint32_t id, std::shared_ptr<Job> job);
+  // `send` an event, `finish` with the last word. No effect after close().
   void send(const client::Message& message);
   void finish(uint32_t id, const client::Message& message);
   void finish_frame(uint32_t id, std::string frame);
 
  private:
-  /// What a request holds of its user's shares. It goes with the message, through queues and pools, and not with the
-  /// answer: a cancelled request pays until nobody has its message any more.
-  struct Charges {
-    Charge request, bytes;
-  };
-  template <class Request>
-  struct Paid {
-    Request message;
-    Charges charges;
-  };
-
   // One handler per request; the replies that only a client receives share one. A new message without one does not
   // compile.
   void on(client::Hello&& hello);
@@ -78,20 +95,6 @@ class Conversation : public std::enable_shared_from_this<Conversation> {
     error(0, client::ErrorCode::bad_request, std::string("a client does not send '") + Reply::kName + "'");
     closing_ = true;
   }
-
-  void deny(uint32_t id, const std::string& what);
-  void deny_to(uint32_t id, const std::string& message);
-  bool find_namespace(uint32_t id, const std::string& name, std::optional<uint64_t>& found);
-  std::optional<CacheScope> scope_of(const client::Cache& request);
-  void warm(client::Cache&& request, Charges charges, uint64_t name_space);
-  std::string fault_of(const client::AddModel& request) const;
-  void error(uint32_t id, client::ErrorCode code, const std::string& message, uint32_t retry_after_ms = 0);
-  std::optional<Charges> admit(uint32_t id, uint32_t requests = 1);
-  void add(uint32_t id, std::shared_ptr<Job> job);
-  template <class Request>
-  void complete(Request&& request, const char* kind);
-  template <class Request, class Work>
-  void with_model(Request&& request, Work work);
 
   Services& services_;
   const Peer peer_;
