@@ -11,7 +11,7 @@
 #include "daemon/namespaces.h"
 #include "daemon/registry.h"
 #include "daemon/serve/prefix_cache.h"
-#include "daemon/serve/step_runner.h"
+#include "daemon/serve/servable.h"
 
 namespace ellm::daemon {
 

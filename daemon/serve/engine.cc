@@ -11,7 +11,7 @@
 #include "daemon/serve/cache_job.h"
 #include "daemon/serve/model_queue.h"
 #include "daemon/serve/queue_pace.h"
-#include "daemon/serve/step_runner.h"
+#include "daemon/serve/servable.h"
 
 namespace ellm::serve {
 namespace {
@@ -19,21 +19,6 @@ namespace {
 constexpr auto kNever = Clock::time_point::max();
 constexpr std::chrono::seconds kFlush{5};            // that writing prefixes to disk may hold up the end
 constexpr std::chrono::milliseconds kTellAgain{20};  // where an owner had no memory for a request's end
-
-class ForwardRunner : public StepRunner {
- public:
-  ForwardRunner(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool,
-                shm::KvPages& kv, const EngineLimits& limits)
-      : forward_(std::move(model), kernels, pool, kv, limits.step_tokens, limits.max_running + limits.score_rows) {}
-  std::span<const float> step(std::span<const model::Chunk> chunks) override { return forward_.step(chunks); }
-  uint64_t kv_bytes_read() const override { return forward_.kv_bytes_read(); }
-  uint32_t max_rows() const override { return forward_.max_rows(); }
-  uint32_t max_logits() const override { return forward_.max_logits(); }
-  uint32_t vocabulary() const override { return forward_.vocabulary(); }
-
- private:
-  model::ForwardPass forward_;
-};
 
 }  // namespace
 
@@ -353,41 +338,7 @@ Engine::~Engine() {
 }
 
 KvState Engine::add_model(const std::string& name, std::shared_ptr<const model::Model> model, const KvSetup& kv) {
-  const model::ModelConfig& config = model->config();
-  shm::StoreOptions options;
-  options.geometry = model::page_geometry(config, kv.type);
-  const auto pages = [](uint64_t tokens) {
-    return static_cast<uint32_t>(std::min<uint64_t>(tokens / shm::kPageTokens, UINT32_MAX));
-  };
-  options.pages = pages(kv.tokens);
-  options.least_pages = pages(kv.least_tokens);
-  options.most_pages = pages(kv.most_tokens);
-  options.lock = kv.lock;
-  options.fingerprint = kv.fingerprint;
-  options.name = kv.segment_name;
-  options.fd = kv.segment_fd;
-  Servable servable;
-  servable.model = model;
-  servable.kv_type = shm::name_of(kv.type);
-  servable.context = static_cast<uint32_t>(std::min<uint64_t>(kv.context, uint64_t{options.pages} * shm::kPageTokens));
-  servable.on_damage = kv.on_damage;
-  servable.shares = kv.shares;
-  servable.is_end = [tokenizer = model->tokenizer()](uint32_t token) { return tokenizer->is_end(token); };
-  if (servable.context == 0) throw model::LoadError(name + ": no memory for KV pages");
-  try {
-    servable.kv = shm::KvPages::create(options);
-    // One request of any length must always find room beside what is pinned.
-    const uint32_t all = servable.kv->total_pages(), one = (servable.context + shm::kPageTokens - 1) / shm::kPageTokens;
-    servable.shares.most_pinned =
-        std::min({servable.shares.most_pinned, all - std::min(all, one),
-                  static_cast<uint32_t>(uint64_t{all} * servable.shares.pinned_percent / 100)});
-    servable.runner = std::make_unique<ForwardRunner>(model, impl_->kernels, impl_->pool, *servable.kv, impl_->limits);
-  } catch (const std::exception& e) {
-    throw model::LoadError(name + ": cannot make room for " + std::to_string(kv.tokens) + " tokens of KV (" +
-                           std::to_string(options.geometry.page_bytes() * options.pages) + " bytes): " + e.what());
-  }
-  servable.disk_tier = kv.disk;
-  servable.fingerprint = kv.fingerprint;
+  Servable servable = make_servable(name, std::move(model), kv, impl_->kernels, impl_->pool, impl_->limits);
   KvState state{servable.kv->taken_over(), servable.kv->refused(), 0,
                 uint64_t{servable.kv->total_pages()} * shm::kPageTokens, servable.kv->fd()};
   state.kept_pages = add_servable(name, std::move(servable));

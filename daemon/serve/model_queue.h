@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/serve/admission.h"
+#include "daemon/serve/servable.h"
 #include "daemon/serve/step_plan.h"
-#include "daemon/serve/step_runner.h"
 
 namespace ellm::serve {
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "daemon/serve/step_runner.h"
+#include "daemon/serve/servable.h"
 #include "shm/page_record.h"
 
 namespace ellm::serve::testing {
