@@ -5,21 +5,6 @@
 #include "kernels/scalar/level.h"
 
 namespace ellm::kernels::scalar {
-
-void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float* out) noexcept {
-  rms_norm_row<ScalarLanes>(x, weight, n, eps, out);
-}
-void rope(float* head, const float* cos, const float* sin, uint32_t half, bool neox) noexcept {
-  rope_head<ScalarLanes>(head, cos, sin, half, neox);
-}
-void silu_mul(const float* gate, const float* up, uint32_t n, float* out) noexcept {
-  silu_mul_row<ScalarLanes>(gate, up, n, out);
-}
-void gelu_mul(const float* gate, const float* up, uint32_t n, float* out) noexcept {
-  gelu_mul_row<ScalarLanes>(gate, up, n, out);
-}
-void soft_cap(float* x, uint32_t n, float cap) noexcept { soft_cap_row<ScalarLanes>(x, n, cap); }
-uint32_t argmax(const float* x, uint32_t n) noexcept { return argmax_row<ScalarLanes>(x, n); }
-float log_sum_exp(const float* x, uint32_t n) noexcept { return log_sum_exp_row<ScalarLanes>(x, n); }
-
+using Lanes = ScalarLanes;
+#include "kernels/lanes/row_functions.inc"
 }  // namespace ellm::kernels::scalar
