@@ -1,18 +1,8 @@
 #include "tools/bench/report.h"
 
-#include <cstdio>
+#include "tools/bench/format.h"
 
 namespace ellm::bench {
-namespace {
-
-template <typename... Args>
-std::string format(const char* form, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, form, args...);
-  return text;
-}
-
-}  // namespace
 
 const PeerResult* Row::best_peer() const {
   const PeerResult* best = nullptr;

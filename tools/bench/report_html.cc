@@ -1,21 +1,14 @@
 // The report as one file that needs no other: curves over context and batch as inline SVG, and everything as tables.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 
+#include "tools/bench/format.h"
 #include "tools/bench/report.h"
 
 namespace ellm::bench {
 namespace {
-
-template <typename... Args>
-std::string format(const char* form, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, form, args...);
-  return text;
-}
 
 std::string escaped(const std::string& text) {
   std::string out;
