@@ -1,7 +1,6 @@
 """GGUF files read, written, and copied with one more key; from the format's specification."""
 import struct
 
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 
@@ -11,48 +10,56 @@ def text(value):
     return struct.pack("<Q", len(data)) + data
 
 
-def read(source):
-    """Keys as {name: value} and tensors as {name: (dims, type, bytes)}."""
-    with open(source, "rb") as file:
-        data = file.read()
-    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", data)
-    assert (magic, version) == (b"GGUF", 3)
-    at = 24
+class Parsed:
+    """`keys` as {name: value}, `entries` of tensors as [(name, dims, type, offset)], and where in `data` each list ends."""
 
-    def take(form):
-        nonlocal at
-        value = struct.unpack_from("<" + form, data, at)[0]
-        at += struct.calcsize("<" + form)
+    def __init__(self, source):
+        with open(source, "rb") as file:
+            self.data = file.read()
+        magic, version, tensors, keys = struct.unpack_from("<4sIQQ", self.data)
+        assert (magic, version) == (b"GGUF", 3)
+        self.at = self.begin = 24
+        self.keys = {}
+        for _ in range(keys):
+            name = self.text()
+            self.keys[name] = self.value(self.take("I"))
+        self.end_of_keys = self.at
+        self.entries = []
+        for _ in range(tensors):
+            name = self.text()
+            dims = [self.take("Q") for _ in range(self.take("I"))]
+            self.entries.append((name, dims, self.take("I"), self.take("Q")))
+        self.end = self.at
+        self.alignment = self.keys.get("general.alignment", 32)
+        self.tensor_data = -(-self.end // self.alignment) * self.alignment
+
+    def take(self, form):
+        value = struct.unpack_from("<" + form, self.data, self.at)[0]
+        self.at += struct.calcsize("<" + form)
         return value
 
-    def take_text():
-        nonlocal at
-        size = take("Q")
-        at += size
-        return data[at - size:at].decode(errors="replace")
+    def text(self):
+        size = self.take("Q")
+        self.at += size
+        return self.data[self.at - size:self.at].decode(errors="replace")
 
-    def take_value(kind):
+    def value(self, kind):
         if kind == STRING:
-            return take_text()
+            return self.text()
         if kind == ARRAY:
-            element, count = take("I"), take("Q")
-            return [take_value(element) for _ in range(count)]
-        return take(FORMS[kind])
+            element, count = self.take("I"), self.take("Q")
+            return [self.value(element) for _ in range(count)]
+        return self.take(FORMS[kind])
 
-    values = {}
-    for _ in range(keys):
-        name = take_text()
-        values[name] = take_value(take("I"))
-    entries = []
-    for _ in range(tensors):
-        name = take_text()
-        dims = [take("Q") for _ in range(take("I"))]
-        entries.append((name, dims, take("I"), take("Q")))
-    alignment = values.get("general.alignment", 32)
-    base = -(-at // alignment) * alignment
-    ends = sorted(offset for *_, offset in entries) + [len(data) - base]
+
+def read(source):
+    """Keys as {name: value} and tensors as {name: (dims, type, bytes)}."""
+    file = Parsed(source)
+    base = file.tensor_data
+    ends = sorted(offset for *_, offset in file.entries) + [len(file.data) - base]
     following = dict(zip(ends, ends[1:]))
-    return values, {name: (dims, kind, data[base + offset:base + following[offset]]) for name, dims, kind, offset in entries}
+    return file.keys, {name: (dims, kind, file.data[base + offset:base + following[offset]])
+                       for name, dims, kind, offset in file.entries}
 
 
 def write(target, keys, tensors):
@@ -84,46 +91,11 @@ def write(target, keys, tensors):
 
 def with_string(source, target, key, value):
     """Writes `target`: `source` with the string `value` under `key`."""
-    with open(source, "rb") as file:
-        data = file.read()
-    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", data)
-    assert (magic, version) == (b"GGUF", 3)
-    at = 24
-
-    def skip_text(at):
-        return at + 8 + struct.unpack_from("<Q", data, at)[0]
-
-    def skip_value(at, kind):
-        if kind == STRING:
-            return skip_text(at)
-        if kind != ARRAY:
-            return at + SIZES[kind]
-        element, count = struct.unpack_from("<IQ", data, at)
-        at += 12
-        if element != STRING:
-            return at + count * SIZES[element]
-        for _ in range(count):
-            at = skip_text(at)
-        return at
-
-    alignment = 32
-    for _ in range(keys):
-        begin = at
-        at = skip_text(at)
-        kind = struct.unpack_from("<I", data, at)[0]
-        if data[begin + 8:].startswith(b"general.alignment"):
-            alignment = struct.unpack_from("<I", data, at + 4)[0]
-        at = skip_value(at + 4, kind)
-    end_of_keys = at
-    for _ in range(tensors):
-        at = skip_text(at)
-        dimensions = struct.unpack_from("<I", data, at)[0]
-        at += 4 + 8 * dimensions + 4 + 8
-    tensor_data = data[-(-at // alignment) * alignment:]
-    head = struct.pack("<4sIQQ", magic, version, tensors, keys + 1) + data[24:end_of_keys]
-    head += text(key) + struct.pack("<I", STRING) + text(value) + data[end_of_keys:at]
-    with open(target, "wb") as file:
-        file.write(head + bytes(-len(head) % alignment) + tensor_data)
+    file = Parsed(source)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(file.entries), len(file.keys) + 1) + file.data[file.begin:file.end_of_keys]
+    head += text(key) + struct.pack("<I", STRING) + text(value) + file.data[file.end_of_keys:file.end]
+    with open(target, "wb") as out:
+        out.write(head + bytes(-len(head) % file.alignment) + file.data[file.tensor_data:])
 
 
 def minimal(weights, split=None, architecture="test"):

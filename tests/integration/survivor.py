@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 from harness import STORIES, running
-from protocol import UNLOAD
+from protocol import UNLOAD, Closed, Failed
 
 
 def segments():
@@ -36,6 +36,17 @@ class Survivor(unittest.TestCase):
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
         daemon.log.close()
+
+
+def ask_until_killed(daemon, base, rng):
+    """A thread's work: answers to texts that begin like `base`, over fresh connections, until the daemon is gone."""
+    try:
+        while True:
+            with daemon.connect() as connection:
+                for _ in range(5):
+                    connection.generate(tokens=base[:rng.randrange(1, 300)] + [rng.randrange(500)], max_tokens=40)
+    except (OSError, Closed, Failed):
+        pass
 
 
 class ColdAnswers:

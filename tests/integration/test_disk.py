@@ -13,7 +13,7 @@ import unittest
 
 from harness import STORIES, Daemon, needs_model
 from protocol import *
-from survivor import ColdAnswers, segments
+from survivor import ColdAnswers, ask_until_killed, segments
 
 ROUNDS = int(os.environ.get("ELLM_KILLS", "30"))
 
@@ -177,7 +177,7 @@ class Disk(unittest.TestCase):
                     model, disk = connection.status()["models"][0], connection.status()["disk"]
                     self.assertLessEqual(disk["bytes"], 800 << 10)
                 daemon.wait_idle()                               # free + cached = all
-                threads = [threading.Thread(target=self.load, args=(daemon, base, random.Random(rng.random())))
+                threads = [threading.Thread(target=ask_until_killed, args=(daemon, base, random.Random(rng.random())))
                            for base in rng.sample(bases, 3)]
                 for thread in threads:
                     thread.start()
@@ -196,15 +196,6 @@ class Disk(unittest.TestCase):
                 self.assertNotIn("damaged", log)
                 self.assertNotIn("skipped", log)
             self.assertGreater(from_disk, ROUNDS * 20)
-
-    def load(self, daemon, base, rng):
-        try:
-            while True:
-                with daemon.connect() as connection:
-                    for _ in range(5):
-                        connection.generate(tokens=base[:rng.randrange(1, 300)] + [rng.randrange(500)], max_tokens=40)
-        except (OSError, Closed, Failed):
-            pass
 
 
 def daemon_log(directory):

@@ -13,7 +13,7 @@ import unittest
 
 from harness import ELLMD, STORIES, Daemon, environment, needs_model
 from protocol import *
-from survivor import ColdAnswers, Survivor, segments, weights
+from survivor import ColdAnswers, Survivor, ask_until_killed, segments, weights
 
 ELLM = os.environ.get("ELLM")
 ROUNDS = int(os.environ.get("ELLM_KILLS", "30"))
@@ -213,7 +213,7 @@ class Survival(Survivor):
                         self.assertEqual(answer.tokens, cold[tokens])
                         answer.recomputed                        # adds up
                         cached += answer.cached
-                threads = [threading.Thread(target=self.load, args=(daemon, base, random.Random(rng.random()))) for base in rng.sample(bases, 4)]
+                threads = [threading.Thread(target=ask_until_killed, args=(daemon, base, random.Random(rng.random()))) for base in rng.sample(bases, 4)]
                 for thread in threads:
                     thread.start()
                 time.sleep(rng.uniform(0, 0.15))
@@ -222,15 +222,6 @@ class Survival(Survivor):
                     thread.join()
                 self.assertNotIn("damaged", open(daemon.log.name).read())
             self.assertGreater(cached, ROUNDS * 100)
-
-    def load(self, daemon, base, rng):
-        try:
-            while True:
-                with daemon.connect() as connection:
-                    for _ in range(5):
-                        connection.generate(tokens=base[:rng.randrange(1, 300)] + [rng.randrange(500)], max_tokens=40)
-        except (OSError, Closed):
-            pass
 
 
 def struct_at(file, offset):

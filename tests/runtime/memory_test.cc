@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 #include "tests/runtime/fake_tree.h"
+#include "tests/support/smaps.h"
 
 using namespace ellm::runtime;
 
@@ -24,18 +24,7 @@ constexpr bool kMlockWorks = false;  // the sanitizers' own mlock does nothing
 constexpr bool kMlockWorks = true;
 #endif
 
-/// The VmFlags line of the mapping that holds `address`.
-std::string vm_flags(const void* address) {
-  std::ifstream in("/proc/self/smaps");
-  const auto wanted = reinterpret_cast<uintptr_t>(address);
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    unsigned long first, last;
-    if (sscanf(line.c_str(), "%lx-%lx ", &first, &last) == 2) inside = first <= wanted && wanted < last;
-    else if (inside && line.rfind("VmFlags:", 0) == 0) return line + " ";
-  }
-  return "";
-}
+std::string vm_flags(const void* address) { return ellm::tests::smaps(address, "VmFlags"); }
 
 TEST(Region, IsZeroedWritableAlignedAndNotDumped) {
   for (size_t bytes : {size_t{1}, size_t{4096}, size_t{100'001}, size_t{2} << 20, (size_t{5} << 20) + 7}) {

@@ -18,14 +18,15 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
 #include <system_error>
 
 #include "shm/page_record.h"
+#include "tests/support/smaps.h"
 
 using namespace ellm::shm;
+using ellm::tests::smaps;
 
 namespace {
 
@@ -45,19 +46,6 @@ int segment_fd() {
       return std::stoi(entry.path().filename());
   }
   return -1;
-}
-
-/// A line of /proc/self/smaps for the mapping that holds `address`.
-std::string smaps(const void* address, const std::string& field) {
-  std::ifstream in("/proc/self/smaps");
-  const auto wanted = reinterpret_cast<uintptr_t>(address);
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    unsigned long first, last;
-    if (sscanf(line.c_str(), "%lx-%lx ", &first, &last) == 2) inside = first <= wanted && wanted < last;
-    else if (inside && line.rfind(field + ":", 0) == 0) return line.substr(field.size() + 1) + " ";
-  }
-  return "";
 }
 
 /// Bytes of memory that the segment holds.
