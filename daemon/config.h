@@ -82,6 +82,16 @@ struct Config {
   /// v(key, member, rule, documentation); keys of a section stand together, those without one come first.
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& v) {
+    visit_service(self, v);
+    visit_cache(self, v);
+    visit_memory(self, v);
+    visit_limits(self, v);
+    visit_shares(self, v);
+  }
+
+ private:
+  template <class Self, class Visitor>
+  static void visit_service(Self& self, Visitor& v) {
     v("socket", self.socket, Rule{},
       "Where clients connect. Empty: $ELLM_SOCKET, else $XDG_RUNTIME_DIR/ellm/ellmd.sock, else /run/ellm/ellmd.sock.\n"
       "A socket that systemd passes in goes before all of these.");
@@ -102,6 +112,10 @@ struct Config {
       "may.");
     v("drain_seconds", self.drain_seconds, Rule{0, 86400},
       "How long SIGTERM waits for running requests before it cancels them.");
+  }
+
+  template <class Self, class Visitor>
+  static void visit_cache(Self& self, Visitor& v) {
     v("kv.type", self.kv.type,
       Rule{.accepts = is_kv_types, .expected = "f16, int8, int4 or f32, or two of them as K:V"},
       "How keys and values are stored: f16, int8, int4, or two of them as K:V (`ellm eval kv MODEL` shows what each costs;\n"
@@ -125,6 +139,10 @@ struct Config {
       "Disk space for cached prefixes, under the state directory: they are there again after a stop or a reboot. A size,\n"
       "off, or auto: a tenth of the free space, 64G at most; off where kv.keep is. The files hold prompts and answers,\n"
       "readable by the daemon's user alone.");
+  }
+
+  template <class Self, class Visitor>
+  static void visit_memory(Self& self, Visitor& v) {
     v("memory.lock", self.memory.lock, Rule{.one_of = "try | require | off"},
       "Lock weights in memory. try: warn where the limit forbids it; require: refuse to load then.");
     v("memory.core_dumps", self.memory.core_dumps, Rule{.one_of = "off | on"},
@@ -136,6 +154,10 @@ struct Config {
       "Whether loaded weights outlive the daemon, for a restart to find. auto: under systemd in its file-descriptor store,\n"
       "over restarts and crashes; without it in /dev/shm, until `ellm cache drop --weights`; not where shared memory has no\n"
       "huge pages (decoding would be slower). always: even then. off: they end with it.");
+  }
+
+  template <class Self, class Visitor>
+  static void visit_limits(Self& self, Visitor& v) {
     v("limits.frame", self.limits.frame, Rule{1024, 64u << 20}, "Largest message.");
     v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024},
       "Bytes of all messages of one user that are being worked on.");
@@ -166,6 +188,10 @@ struct Config {
       "Most milliseconds between the tokens of an interactive answer: prompts of others are cut so that a step takes no\n"
       "longer (or three times a step without prompts, where that is longer), and four times as long where only batch\n"
       "requests are being answered, or none. 0: prompts are not cut for that.");
+  }
+
+  template <class Self, class Visitor>
+  static void visit_shares(Self& self, Visitor& v) {
     v("shares.weights", self.shares.weights,
       Rule{.accepts = is_user_weight, .expected = "USER:WEIGHT with a weight from 1 to 1000"},
       "Where several users want more than there is, each gets tokens, places and KV pages by weight: [\"alice:3\"].\n"
