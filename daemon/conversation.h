@@ -11,6 +11,7 @@
 
 #include "client/codec.h"
 #include "daemon/descriptor.h"
+#include "daemon/peer.h"
 #include "daemon/services.h"
 
 namespace ellm::daemon {

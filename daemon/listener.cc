@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/config.h"
+
 namespace ellm::daemon {
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/services.h"
+#include "daemon/peer.h"
 
 namespace ellm::daemon {
 

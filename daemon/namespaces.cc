@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "daemon/listener.h"
-#include "daemon/services.h"
+#include "daemon/peer.h"
 #include "shm/page_key.h"
 
 namespace ellm::daemon {

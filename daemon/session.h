@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "daemon/peer.h"
 #include "daemon/services.h"
 
 namespace ellm::daemon {

@@ -1,6 +1,7 @@
 // What `status` answers: the daemon at this moment, as a peer may see it. I/O thread.
 #pragma once
 #include "client/messages.h"
+#include "daemon/peer.h"
 #include "daemon/services.h"
 
 namespace ellm::daemon {
