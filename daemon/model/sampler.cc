@@ -10,35 +10,6 @@
 #include "kernels/exp.h"
 
 namespace ellm::model {
-namespace {
-
-/// (value, id) pairs, best first; equal values by the lowest id.
-bool better(const std::pair<float, uint32_t>& a, const std::pair<float, uint32_t>& z) {
-  return a.first != z.first ? a.first > z.first : a.second < z.second;
-}
-
-/// The `count` best of all, best first. NaN counts as -infinity.
-void select_best(std::span<const float> values, size_t count, std::vector<std::pair<float, uint32_t>>& out) {
-  out.clear();
-  for (uint32_t i = 0; i < values.size(); ++i) {
-    out.emplace_back(std::isnan(values[i]) ? -std::numeric_limits<float>::infinity() : values[i], i);
-  }
-  count = std::min(count, out.size());
-  std::ranges::nth_element(out, out.begin() + static_cast<std::ptrdiff_t>(count), better);
-  out.resize(count);
-  std::ranges::sort(out, better);
-}
-
-/// All values of at least `floor`, best first.
-void select_above(std::span<const float> values, float floor, std::vector<std::pair<float, uint32_t>>& out) {
-  out.clear();
-  for (uint32_t i = 0; i < values.size(); ++i) {
-    if (values[i] >= floor) out.emplace_back(values[i], i);
-  }
-  std::ranges::sort(out, better);
-}
-
-}  // namespace
 
 float uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position) {
   constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
@@ -88,53 +59,56 @@ uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   const uint32_t best = kernels_.argmax(logits.data(), static_cast<uint32_t>(logits.size()));
   const float peak = logits[best];
   if (!std::isfinite(peak)) return best;
-  scaled_.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float x = (logits[i] - peak) / params_.temperature;
-    scaled_[i] = std::isnan(x) ? -std::numeric_limits<float>::infinity() : x;
-  }
+  const std::span<const float> scaled = best_.look_at_scaled(logits, peak, params_.temperature);
   // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is
-  // sorted down to a threshold that falls until the prefix is known to be complete.
+  // sought down to a threshold that falls until the prefix is known to be complete.
+  powers_.clear();
   const float u = uniform_draw(params_.seed, params_.sample_index, position);
   const bool top_k = params_.top_k > 0 && params_.top_k < logits.size();
-  if (top_k || params_.min_p > 0) {
-    if (top_k) {
-      select_best(scaled_, params_.top_k, candidates_);
-    } else {
-      select_above(scaled_, std::log(params_.min_p) - 0.01f, candidates_);
-    }
-    std::erase_if(candidates_, [&](const auto& c) { return kernels::exp_spec(c.first) < params_.min_p; });
-    double mass = 0;
-    for (const auto& [x, id] : candidates_) mass += kernels::exp_spec(x);
-    return pick(mass, u, true).value_or(best);
-  }
-  const double mass = kernels::exp_spec(kernels_.log_sum_exp(scaled_.data(), static_cast<uint32_t>(scaled_.size())));
-  for (float threshold = -8; threshold > -128; threshold *= 2) {
-    select_above(scaled_, threshold, candidates_);
+  if (top_k || params_.min_p > 0) return draw_limited(top_k, u).value_or(best);
+  const double mass = kernels::exp_spec(kernels_.log_sum_exp(scaled.data(), static_cast<uint32_t>(scaled.size())));
+  for (float threshold = -4; threshold > -128; threshold *= 2) {
+    best_.find_above(threshold);
     if (const auto token = pick(mass, u, false); token) return *token;
   }
-  select_above(scaled_, -std::numeric_limits<float>::infinity(), candidates_);
+  best_.find_above(-std::numeric_limits<float>::infinity());
   return pick(mass, u, true).value_or(best);
+}
+
+/// What top-k and min-p leave is all there is.
+std::optional<uint32_t> Sampler::draw_limited(bool top_k, float u) {
+  if (top_k) best_.find_best(params_.top_k);
+  else best_.find_above(std::log(params_.min_p) - 0.01f);
+  double mass = 0;
+  size_t likely = 0;
+  for (; likely < best_.size() && power_of(likely) >= params_.min_p; ++likely) mass += power_of(likely);
+  best_.keep_first(likely);
+  return pick(mass, u, true);
+}
+
+/// exp of the i-th best's scaled logit; asked for in order the first time.
+float Sampler::power_of(size_t i) {
+  if (i == powers_.size()) powers_.push_back(kernels::exp_spec(best_.value(i)));
+  return powers_[i];
 }
 
 /// Cuts the candidates at top-p of `mass` and draws among them. Absent: they hold too little of it to tell (unless
 /// `complete`).
-std::optional<uint32_t> Sampler::pick(double mass, float u, bool complete) const {
+std::optional<uint32_t> Sampler::pick(double mass, float u, bool complete) {
   double kept_mass = mass;
   if (params_.top_p < 1) {
     kept_mass = 0;
     const double wanted = mass * params_.top_p;
-    for (size_t i = 0; i < candidates_.size() && (i == 0 || kept_mass < wanted); ++i)
-      kept_mass += kernels::exp_spec(candidates_[i].first);
+    for (size_t i = 0; i < best_.size() && (i == 0 || kept_mass < wanted); ++i) kept_mass += power_of(i);
     if (kept_mass < wanted && !complete) return std::nullopt;
   }
   const double target = kept_mass * u;
   double sum = 0;
-  for (const auto& [x, id] : candidates_) {
-    sum += kernels::exp_spec(x);
-    if (sum > target) return id;
+  for (size_t i = 0; i < best_.size(); ++i) {
+    sum += power_of(i);
+    if (sum > target) return best_.id(i);
   }
-  return complete && !candidates_.empty() ? std::optional(candidates_.back().second) : std::nullopt;
+  return complete && best_.size() != 0 ? std::optional(best_.id(best_.size() - 1)) : std::nullopt;
 }
 
 Sampled Sampler::sample(std::span<const float> logits, uint64_t position, bool want_logprobs) {
@@ -146,8 +120,9 @@ Sampled Sampler::sample(std::span<const float> logits, uint64_t position, bool w
     const float total = kernels_.log_sum_exp(logits.data(), static_cast<uint32_t>(logits.size()));
     out.logprob = logits[out.token] - total;
     if (params_.logprobs > 0) {
-      select_best(logits, params_.logprobs, candidates_);
-      for (const auto& [x, id] : candidates_) out.top.emplace_back(id, x - total);
+      best_.look_at(logits);
+      best_.find_best(params_.logprobs);
+      for (size_t i = 0; i < best_.size(); ++i) out.top.emplace_back(best_.id(i), best_.value(i) - total);
     }
   }
   return out;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/model/best_tokens.h"
 #include "kernels/kernel_set.h"
 
 namespace ellm::model {
@@ -44,14 +45,16 @@ class Sampler {
  private:
   std::span<const float> adjusted(std::span<const float> logits);
   uint32_t draw(std::span<const float> logits, uint64_t position);
-  std::optional<uint32_t> pick(double mass, float u, bool complete) const;
+  float power_of(size_t i);
+  std::optional<uint32_t> draw_limited(bool top_k, float u);
+  std::optional<uint32_t> pick(double mass, float u, bool complete);
 
   SamplingParams params_;
   const kernels::KernelSet& kernels_;
   std::unordered_map<uint32_t, uint32_t> generated_;  // token -> times
   std::unordered_map<uint32_t, uint32_t> seen_;       // prompt and generated
-  std::vector<std::pair<float, uint32_t>> candidates_;
-  std::vector<float> adjusted_, scaled_;
+  BestTokens best_;
+  std::vector<float> adjusted_, powers_;  // powers_: of the best, as far as they were looked at
 };
 
 /// Uniform in [0, 1), a pure function of its arguments (Philox 4x32-10, Salmon et al. 2011).
