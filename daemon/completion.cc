@@ -221,14 +221,7 @@ void Completion::leave(F&& change) {
   std::lock_guard lock(inbox_mutex_);
   change(inbox_);
   if (posted_) return;
-  services_.loop.post([self = shared_from_this()] {
-    try {
-      self->collect();
-    } catch (const std::exception& e) {
-      self->fail({ErrorCode::internal, e.what()});
-      self->cancel_engine();
-    }
-  });
+  services_.outbox.add(shared_from_this());
   posted_ = true;
 }
 
@@ -269,6 +262,15 @@ void Completion::cancel_engine() {
 }
 
 void Completion::collect() {
+  try {
+    take_inbox();
+  } catch (const std::exception& e) {
+    fail({ErrorCode::internal, e.what()});
+    cancel_engine();
+  }
+}
+
+void Completion::take_inbox() {
   Inbox inbox;
   {
     std::lock_guard lock(inbox_mutex_);

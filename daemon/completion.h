@@ -1,6 +1,6 @@
 // One generate, chat or score: prompt → ids (preparation pool) → engine → text without stop strings → events. Lives on
-// the I/O thread; the engine's callbacks leave what they have in an inbox and post once for many. The samples of a
-// request are sequences of their own, to which the prompt cache gives one computed prompt.
+// the I/O thread; the engine's callbacks leave what they have in an inbox, which is collected once a step (outbox.h).
+// The samples of a request are sequences of their own, to which the prompt cache gives one computed prompt.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -35,11 +35,12 @@ struct CompletionRequest {
 
 //   resolving ──model──► preparing ──ids──► submitted ──► … tokens … ──► ended
 //       └── cancel, deadline ┴── answers at once     └── cancel, deadline: the engine answers
-class Completion : public Job, public std::enable_shared_from_this<Completion> {
+class Completion : public Job, public Addressee, public std::enable_shared_from_this<Completion> {
  public:
   Completion(Services& services, const Peer& peer, std::weak_ptr<Conversation> conversation, CompletionRequest request);
   void start();
   void cancel() override;
+  void collect() override;
 
  private:
   struct Scored {
@@ -78,7 +79,7 @@ class Completion : public Job, public std::enable_shared_from_this<Completion> {
   void submitted(const std::vector<serve::RequestId>& ids);
   void cancel_engine();
   void end_early(serve::Finish how);
-  void collect();
+  void take_inbox();
   void take_tokens(std::vector<Drawn> tokens);
   void take_token(uint32_t sample, model::Sampled sampled, client::Token& event);
   void take_scores(Scored scored);

@@ -2,6 +2,7 @@
 #include <sys/prctl.h>
 #include <sysexits.h>
 
+#include <chrono>
 #include <csignal>
 #include <iostream>
 #include <optional>
@@ -70,7 +71,9 @@ int serve(const Options& options) {
   const std::optional<Listener> metrics_listener = Listener::open_metrics(config.metrics.socket, passed.metrics);
   Loop loop;
   runtime::WorkerPool workers(topology, threads);
-  serve::Engine engine(kernels, workers, engine_limits(config));
+  Outbox outbox(loop);
+  serve::Engine engine(kernels, workers, engine_limits(config), &std::chrono::steady_clock::now,
+                       [&outbox] { return outbox.flush(); });
   PreparePool pool(kPrepareThreads);
   Registry registry(config, threads, engine, pool, loop, std::move(passed.stored));
   Accounts accounts;
@@ -78,17 +81,8 @@ int serve(const Options& options) {
   Metrics metrics;
   StatsPage stats_page(stats_page_path(listener.path()));
   if (!stats_page.fault().empty()) log(Priority::warning, "no stats page: " + stats_page.fault());
-  Services services{config,
-                    loop,
-                    engine,
-                    pool,
-                    registry,
-                    accounts,
-                    namespaces,
-                    metrics,
-                    stats_page,
-                    kernels.name,
-                    runtime::detect_cpu().model,
+  Services services{config,   loop,       outbox,  engine,     pool,         registry,
+                    accounts, namespaces, metrics, stats_page, kernels.name, runtime::detect_cpu().model,
                     threads};
   for (const std::string& model : config.models) {
     notify_patience(kLoadSeconds);

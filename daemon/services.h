@@ -10,6 +10,7 @@
 #include "daemon/loop.h"
 #include "daemon/metrics.h"
 #include "daemon/namespaces.h"
+#include "daemon/outbox.h"
 #include "daemon/prepare_pool.h"
 #include "daemon/registry.h"
 #include "daemon/serve/engine.h"
@@ -20,6 +21,7 @@ namespace ellm::daemon {
 struct Services {
   const Config& config;
   Loop& loop;
+  Outbox& outbox;
   serve::Engine& engine;
   PreparePool& pool;
   Registry& registry;

@@ -23,8 +23,8 @@ constexpr std::chrono::milliseconds kTellAgain{20};  // where an owner had no me
 }  // namespace
 
 struct Engine::Impl : ModelQueue::Listener {
-  Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l, Now n)
-      : kernels(k), pool(p), limits(l), now(n) {}
+  Impl(const kernels::KernelSet& k, runtime::WorkerPool& p, const EngineLimits& l, Now n, Delivered d)
+      : kernels(k), pool(p), limits(l), now(n), delivered(std::move(d)) {}
 
   struct Entry {
     std::unique_ptr<ModelQueue> queue;
@@ -35,6 +35,7 @@ struct Engine::Impl : ModelQueue::Listener {
   runtime::WorkerPool& pool;
   const EngineLimits limits;
   const Now now;
+  const Delivered delivered;
 
   mutable std::mutex mutex;
   std::condition_variable wake;             // the engine thread: there is something to do
@@ -45,6 +46,7 @@ struct Engine::Impl : ModelQueue::Listener {
   CacheJobs new_jobs;
   SequenceList untold_ends;  // the engine thread's
   CacheJobs jobs;            // too
+  bool undelivered = false;  // too: delivered() is to be called again
   bool ending_raised = false, stopping = false, quit = false, poked = false;
   RequestId next_id = 1;
   uint64_t queued_tokens = 0;
@@ -125,6 +127,7 @@ struct Engine::Impl : ModelQueue::Listener {
   ModelQueue* marked();
   void remove_marked();
   void tell_again();
+  void deliver() { undelivered = delivered && !delivered(); }
   void run_jobs();
   void run_job(CacheJob& job);
 };
@@ -212,7 +215,7 @@ bool Engine::Impl::take(bool idle, Clock::time_point next) {
   const auto work = [&] {
     return quit || ending_raised || poked || !incoming.empty() || !new_jobs.empty() || removing();
   };
-  if (!untold_ends.empty() || !jobs.empty()) next = std::min(next, Clock::now() + kTellAgain);
+  if (!untold_ends.empty() || !jobs.empty() || undelivered) next = std::min(next, Clock::now() + kTellAgain);
   if (idle && next == kNever) wake.wait(lock, work);
   if (idle && next != kNever) wake.wait_until(lock, next, work);
   ending_raised = poked = false;
@@ -301,11 +304,13 @@ void Engine::Impl::loop() {
     tell_again();
     remove_marked();
     run_jobs();
+    deliver();
     idle = true;
     next = kNever;
     const Neighbours neighbours = survey();
     for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) {  // the models take turns, a step each
       queue->sweep_and_admit();
+      deliver();
       if (const auto at = queue->tend_disk()) next = std::min(next, *at);
       if (!queue->has_running()) continue;
       {
@@ -314,17 +319,20 @@ void Engine::Impl::loop() {
         ++counters.steps;
       }
       if (queue->step(neighbours)) idle = false;
+      deliver();
     }
   }
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->end_all(Finish::cancelled);
   tell_again();
   run_jobs();
+  deliver();
   const auto until = Clock::now() + kFlush;
   for (ModelQueue* queue = nullptr; (queue = queue_after(queue));) queue->flush_disk(until);
 }
 
-Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits, Now now)
-    : impl_(std::make_unique<Impl>(kernels, pool, limits, now)) {
+Engine::Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits, Now now,
+               Delivered delivered)
+    : impl_(std::make_unique<Impl>(kernels, pool, limits, now, std::move(delivered))) {
   impl_->thread = std::thread([this] { impl_->loop(); });
 }
 

@@ -159,9 +159,12 @@ struct KvState {
 class Engine {
  public:
   using Now = std::chrono::steady_clock::time_point (*)();
+  /// Called on the engine thread when callbacks may have run and before it does anything long: once a step. Must not
+  /// throw. False: it is to be called again soon.
+  using Delivered = std::function<bool()>;
   /// `now`: any thread calls it; tests bring their own.
   Engine(const kernels::KernelSet& kernels, runtime::WorkerPool& pool, const EngineLimits& limits,
-         Now now = &std::chrono::steady_clock::now);
+         Now now = &std::chrono::steady_clock::now, Delivered delivered = nullptr);
   ~Engine();  // cancels what is left and joins the thread
 
   /// Makes a model servable. Any thread. Throws model::LoadError (no memory, or the name is taken).

@@ -42,6 +42,31 @@ TEST(Engine, StopsAtAnEndTokenWithoutReportingIt) {
   EXPECT_EQ(rig.free(), rig.pages);
 }
 
+/// After each step's callbacks, the last too, and again where it could not be done.
+TEST(Engine, SaysWhenCallbacksHaveRun) {
+  Answer answer;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int calls = 0, calls_at_end = 0;
+  const auto delivered = [&] {
+    std::lock_guard lock(mutex);
+    ++calls;
+    if (answer.ended()) ++calls_at_end;
+    changed.notify_all();
+    return calls_at_end > 2;
+  };
+  Fake fake;
+  runtime::WorkerPool pool{runtime::read_topology(), 2, false};
+  Engine engine(*kernels::kernel_set(kernels::Level::scalar), pool, Rig::small(), &std::chrono::steady_clock::now,
+                delivered);
+  engine.add_servable("fake", fake.servable());
+  engine.submit(greedy(prompt_of(5, 1), 40, answer));
+  ASSERT_TRUE(answer.wait());
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(10), [&] { return calls_at_end > 2; }));
+  EXPECT_GE(calls, 40);
+}
+
 TEST(Engine, EndsAtTheContext) {
   Fake fake;
   fake.context = 100;
