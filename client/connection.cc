@@ -175,29 +175,31 @@ bool Connection::ended(const Call& call) {
   return call.ended;
 }
 
+void Connection::receive_and_dispatch(int timeout_ms) {
+  const auto more = socket_.receive_within(timeout_ms);
+  if (!more) return;
+  while (auto body = socket_.next_body()) {
+    auto decoded = decode(*body);
+    if (auto* message = std::get_if<Message>(&decoded)) dispatch(std::move(*message));
+    else if (auto& failure = std::get<DecodeFailure>(decoded); failure.code != ErrorCode::unknown_message)
+      throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")", true);
+  }
+  if (*more) return;
+  fail_all(lost("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so "
+                "it is not sent again. See `journalctl -u ellmd`, or its output",
+                true),
+           lost("ellmd closed the connection (stopped or crashed) before the request was sent: see `journalctl -u "
+                "ellmd`, or its output"));
+}
+
 /// As the reader: waits, receives, and hands on whole messages. The lock is open meanwhile.
 void Connection::read_once(Lock& lock, int timeout_ms) {
   reader_ = std::this_thread::get_id();
   lock.unlock();
-  if (timeout_ms < 0 || socket_.wait(timeout_ms) == UnixSocket::Wait::data) {
-    try {
-      bool more = socket_.receive();
-      while (auto body = socket_.next_body()) {
-        auto decoded = decode(*body);
-        if (auto* message = std::get_if<Message>(&decoded)) dispatch(std::move(*message));
-        else if (auto& failure = std::get<DecodeFailure>(decoded); failure.code != ErrorCode::unknown_message)
-          throw ConnectionError(Kind::protocol, "ellmd sent a damaged message (" + failure.message + ")", true);
-      }
-      if (!more)
-        fail_all(
-            lost("ellmd closed the connection (stopped or crashed) after the request was sent: it may have run, so "
-                 "it is not sent again. See `journalctl -u ellmd`, or its output",
-                 true),
-            lost("ellmd closed the connection (stopped or crashed) before the request was sent: see `journalctl -u "
-                 "ellmd`, or its output"));
-    } catch (...) {
-      fail_all(std::current_exception());
-    }
+  try {
+    receive_and_dispatch(timeout_ms);
+  } catch (...) {
+    fail_all(std::current_exception());
   }
   lock.lock();
   reader_ = std::thread::id();

@@ -87,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(const std::shared_ptr<Call>& call, const Message& message);
   bool wait_step(Call& call, Lock& lock, int timeout_ms);
   void read_once(Lock& lock, int timeout_ms);
+  void receive_and_dispatch(int timeout_ms);
   void dispatch(Message message);
   void end(const std::shared_ptr<Call>& call, std::exception_ptr error);
   /// `unsent`: for calls that the daemon cannot have seen, and for those to come; null: the same.

@@ -3,10 +3,12 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -104,14 +106,32 @@ UnixSocket::Wait UnixSocket::wait(int timeout_ms) const {
 }
 
 bool UnixSocket::receive() {
+  std::optional<bool> more;
+  do more = receive_once();
+  while (!more);
+  return *more;
+}
+
+/// Absent: interrupted, or past the socket's timeout.
+std::optional<bool> UnixSocket::receive_once() {
   received_.erase(0, taken_);
   taken_ = 0;
-  ssize_t got;
-  do got = recv(fd_, chunk_.get(), kChunkBytes, 0);
-  while (got < 0 && errno == EINTR);
+  const ssize_t got = recv(fd_, chunk_.get(), kChunkBytes, 0);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return std::nullopt;
   if (got <= 0) return false;
   received_.append(chunk_.get(), static_cast<size_t>(got));
   return true;
+}
+
+std::optional<bool> UnixSocket::receive_within(int timeout_ms) {
+  if (timeout_ms == 0 && wait(0) == Wait::timeout) return std::nullopt;  // to the socket 0 is without end
+  if (timeout_ms != 0 && timeout_ms != receive_timeout_ms_) {
+    const int ms = std::max(timeout_ms, 0);
+    const timeval time{ms / 1000, ms % 1000 * 1000};
+    if (setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) != 0) return receive();
+    receive_timeout_ms_ = timeout_ms;
+  }
+  return receive_once();
 }
 
 std::optional<std::string_view> UnixSocket::next_body() {

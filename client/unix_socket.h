@@ -28,6 +28,8 @@ class UnixSocket {
 
   /// Reads once what there is; false at the end of the stream.
   bool receive();
+  /// Both in one system call: waits as wait() does and reads what there is. Absent: nothing came.
+  std::optional<bool> receive_within(int timeout_ms);
   /// The next whole body among what was received; valid until the next receive(). Throws ConnectionError on an
   /// impossible length.
   std::optional<std::string_view> next_body();
@@ -36,10 +38,13 @@ class UnixSocket {
   void shut_down();
 
  private:
+  std::optional<bool> receive_once();
+
   int fd_;
   std::unique_ptr<char[]> chunk_;
   std::string received_;
-  size_t taken_ = 0;  // of received_
+  size_t taken_ = 0;             // of received_
+  int receive_timeout_ms_ = -1;  // that the socket has been given
 };
 
 }  // namespace ellm::client
