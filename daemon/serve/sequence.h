@@ -54,7 +54,7 @@ struct Sequence {
   FairShares::Accounts spare_account;                                         // one, in case that its user has none
   Account* account = nullptr;                                                 // once enqueued
   uint32_t charged_pages = 0;                                                 // in the account
-  uint64_t last_step = 0;                                                     // that it took part in
+  uint64_t last_turn = 0;                                                     // in a step; greater than those before it
   uint32_t planned_rows = 0;                                                  // in the step being planned
   enum class Turn : uint8_t { unasked, open, blocked } turn = Turn::unasked;  // likewise: may its prompt go on
   bool to_give_back = false;                                                  // while it is asked who could

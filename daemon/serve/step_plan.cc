@@ -37,7 +37,6 @@ Urgency StepPlan::urgency_of(const SequenceList& running) {
 
 void StepPlan::make(const SequenceList& running, const Neighbours& neighbours) {
   pieces_.clear();
-  ++step_;
   const Urgency urgency = std::max(urgency_of(running), neighbours.urgency);
   const StepBounds bounds{limits_.token_ms, neighbours.running_models};
   for (const auto& s : running) s->planned_rows = 0, s->turn = Sequence::Turn::unasked;
@@ -50,7 +49,7 @@ void StepPlan::make(const SequenceList& running, const Neighbours& neighbours) {
   RowBudget budget(costs_, allowed_ms(bounds, urgency, decode_ms) - decode_ms,
                    limits_.step_tokens - std::min(decodes, limits_.step_tokens));
   plan_prompts(running, budget);
-  for (const Piece& piece : pieces_) piece.sequence->last_step = step_;
+  for (const Piece& piece : pieces_) piece.sequence->last_turn = ++turns_;
 }
 
 /// Whose prompt goes before everybody's next tokens, now that they have just had one; null: nobody's.
@@ -93,7 +92,7 @@ void StepPlan::plan_decodes(const SequenceList& running, Urgency urgency) {
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
     const auto key = [](const Piece& p) {
       const bool batch = p.sequence->request.priority == Priority::batch;
-      return std::tuple(batch, batch ? p.sequence->last_step : 0, p.sequence->id);
+      return std::tuple(batch, batch ? p.sequence->last_turn : 0, p.sequence->id);
     };
     return key(a) < key(b);
   });

@@ -65,7 +65,7 @@ class StepPlan {
   PrefixCache& cache_;
   FairShares& shares_;
   StepCosts costs_;
-  uint64_t step_ = 0;
+  uint64_t turns_ = 0;  // places in steps that were given out, ever
   uint32_t score_rows_left_ = 0;
   const Account* only_ = nullptr;  // the newcomer that has this step for itself
   double last_ms_ = 0;
