@@ -45,6 +45,12 @@ bool Admission::overdue(const Account& account) const {
   return account.passed >= patience * limits_.max_running;
 }
 
+/// Whether its first request waits for others of its user.
+bool Admission::held_by_own_limits(const Account& account) const {
+  return account.beyond_share ||
+         (limits_.running_per_user != 0 && shares_.running_of(account.uid) >= limits_.running_per_user);
+}
+
 bool Admission::batch_has_claim() const { return shares_.running_of(Priority::batch) < batch_places(limits_); }
 
 bool Admission::before(const Account& a, const Account& b) const {
@@ -73,8 +79,8 @@ void Admission::admit() {
   while (Account* account = next()) {
     if (admit_first(*account)) continue;
     account->turned_away = account->wants = true;
-    const bool own_fault = cache_.lack(*account->waiting.front()).of_share != 0;
-    if (overdue(*account) && !own_fault) break;  // nobody passes it any more
+    account->beyond_share = cache_.lack(*account->waiting.front()).of_share != 0;
+    if (overdue(*account) && !account->beyond_share) break;  // nobody passes it any more
   }
   for (Account& account : shares_.accounts()) account.wants |= !account.waiting.empty();
 }
@@ -91,9 +97,11 @@ bool Admission::admit_first(Account& account) {
     return true;
   }
   for (Account& other : shares_.accounts()) {
-    if (&other != &account && !other.waiting.empty() && other.waiting.front()->id < s.id) ++other.passed;
+    if (&other == &account || other.waiting.empty() || held_by_own_limits(other)) continue;
+    if (other.waiting.front()->id < s.id) ++other.passed;
   }
   account.passed = 0;
+  account.beyond_share = false;
   running_.splice(running_.end(), account.waiting, account.waiting.begin());
   ++account.running;
   s.charged_pages = s.wanted_pages;

@@ -4,7 +4,8 @@
 // The order: requests that were passed by too often; then interactive before batch, but for batch's share of the
 // places; then the account that was served least; then the older request. Who lacks pages lets others pass, a limited
 // number of times: a request waits at most for those before it and for max_running (batch: four times that) later ones,
-// then for what it needs to be given back or to end.
+// then for what it needs to be given back or to end. Whom its own user's limits hold back waits for that user's other
+// requests; who is admitted meanwhile does not pass it.
 //
 // Preemption: where an interactive request lacks a place or pages, batch requests give back, the latest first; within
 // a class users that have no less than the waiting one would have then (by weight) and were served no less. Where its
@@ -41,6 +42,7 @@ class Admission {
   Account* next();
   bool before(const Account& a, const Account& b) const;
   bool overdue(const Account& account) const;
+  bool held_by_own_limits(const Account& account) const;
   bool batch_has_claim() const;
   bool admit_first(Account& account);
   bool make_way(const Sequence& sequence);

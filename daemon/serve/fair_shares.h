@@ -24,6 +24,7 @@ struct Account {
   uint32_t passed = 0;                                // by later requests, since the first waiting one is the first
   bool wants = false;                                 // more than it gets
   bool turned_away = false;                           // in the present round of admissions
+  bool beyond_share = false;                          // its first waiting one would take more pages than its user may
   bool by_age = true;                                 // its next rows go to its oldest prompt, not to its shortest
   double planned = 0;                                 // rows of the present step / weight
   uint32_t to_give_back = 0, pages_to_give_back = 0;  // while it is asked who could

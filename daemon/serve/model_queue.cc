@@ -199,8 +199,8 @@ void ModelQueue::run_step() {
 }
 
 std::optional<Clock::time_point> ModelQueue::tend_disk() noexcept {
-  const auto now = Clock::now();
   if (!servable_.disk) return std::nullopt;
+  const auto now = Clock::now();  // as the tier's own: a disk takes real time, whatever now_ says
   auto next = cache_.tend_disk(now);
   publish_pages();
   const bool waits = std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s->prefilling(); });

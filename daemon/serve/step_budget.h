@@ -46,7 +46,7 @@ class StepCosts {
   bool rows_known() const { return rows_.known(); }
 
  private:
-  Line decodes_{4}, rows_{512};
+  Line decodes_{2}, rows_{512};
 };
 
 /// Whom a step holds up: the most urgent request that is being answered, of any model.

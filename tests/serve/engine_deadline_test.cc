@@ -105,6 +105,34 @@ TEST(EngineDeadline, WhileDecodingKeepsTheTextSoFar) {
   EXPECT_EQ(rig.free(), rig.pages);
 }
 
+TEST(EngineDeadline, WhilePreempted) {
+  DeadlineRig rig(1);
+  rig.script->close();
+  Answer answer, other;
+  EngineRequest request = greedy(prompt_of(3, 0), 20, answer);
+  request.priority = Priority::batch;
+  request.deadline = test_now() + 100ms;
+  rig.engine->submit(std::move(request));
+  for (int i = 0; i < 4; ++i) rig.script->pass_one();
+  rig.script->await_step();
+  rig.submit(3, 1, other, std::nullopt);
+  rig.script->pass_one();
+  rig.script->await_step();
+  EXPECT_EQ(rig.engine->requests().at(0).state, "preempted");
+  pass(99ms);
+  rig.script->pass_one();
+  rig.script->await_step();
+  EXPECT_FALSE(answer.ended());
+  pass(1ms);
+  rig.script->pass_one();
+  expect_deadline(rig, answer, prompt_of(3, 0));
+  EXPECT_EQ(answer.tokens.size(), 5u);
+  EXPECT_FALSE(other.ended());
+  rig.script->open();
+  ASSERT_TRUE(other.wait());
+  EXPECT_EQ(other.tokens, alone(prompt_of(3, 1), 20, true));
+}
+
 TEST(EngineDeadline, LaterThanTheEndChangesNothing) {
   DeadlineRig rig;
   Answer answer;

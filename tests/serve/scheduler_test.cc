@@ -143,9 +143,9 @@ TEST(Scheduler, PagesAreSharedByWeight) {
 }
 
 /// TTFTs of one at a time, beside `others` requests of another user.
-std::vector<double> one_at_a_time(uint32_t others, bool keep_up, uint32_t& preemptions) {
+std::vector<double> one_at_a_time(const Machine& machine, uint32_t others) {
   Simulation simulation(limits(64));
-  simulation.machine = {.base = 28, .decode = 2.3, .row = 2};  // qwen-0.5b on two cores, as measured
+  simulation.machine = machine;
   for (uint32_t i = 0; i < others; ++i) simulation.submit({.uid = 0, .prompt = 100, .answer = 100});
   for (int i = 0; i < 5; ++i) simulation.turn();
   simulation.submit({.uid = 1, .prompt = 100, .answer = 20});
@@ -153,7 +153,7 @@ std::vector<double> one_at_a_time(uint32_t others, bool keep_up, uint32_t& preem
   std::vector<Job> again;
   simulation.on_end = [&](Record& run) {
     if (run.job.uid == 1) ttfts.push_back(run.ttft());
-    if (run.job.uid == 1 || keep_up) again.push_back(run.job);
+    again.push_back(run.job);
   };
   // A client's next request comes while the step runs that began when it had the last answer: it waits for all of it.
   while (ttfts.size() < 60) {
@@ -163,16 +163,18 @@ std::vector<double> one_at_a_time(uint32_t others, bool keep_up, uint32_t& preem
     simulation.turn();
     for (const Job& job : late) simulation.submit(job).submitted = begin;
   }
-  preemptions = simulation.preemptions;
   return ttfts;
 }
 
 TEST(Scheduler, AFloodOfOneUserDoesNotHoldUpAnothersSingleRequests) {
-  uint32_t preemptions = 0;
-  const double beside_one = percentile(one_at_a_time(1, true, preemptions), 0.95);
-  const double beside_flood = percentile(one_at_a_time(200, true, preemptions), 0.95);
-  EXPECT_LE(beside_flood, 3 * beside_one);
-  RecordProperty("ratio", std::to_string(beside_flood / beside_one));
+  for (const Machine& machine : {Machine{.base = 5.5, .decode = 1.5, .row = 2},    // qwen-0.5b on two cores of a Zen 5
+                                 Machine{.base = 28, .decode = 2.3, .row = 2}}) {  // a slower one
+    const double own = machine.base + 100 * machine.row;
+    EXPECT_LE(percentile(one_at_a_time(machine, 1), 0.95), 1.3 * own);
+    // At most the flood's longest step, which runs when he comes, and the step that is his own.
+    const double longest = std::max(150.0, 3 * (machine.base + 63 * machine.decode));
+    EXPECT_LE(percentile(one_at_a_time(machine, 200), 0.95), 1.05 * (longest + own));  // costs are estimates
+  }
 }
 
 TEST(Scheduler, AShortPromptDoesNotWaitBehindALongOne) {
@@ -336,6 +338,24 @@ TEST(Scheduler, AUserRunsNoMoreThanItsLimit) {
   expect_right(simulation);
 }
 
+/// Else it would go before everybody, and have others give back, as soon as it may run again.
+TEST(Scheduler, WhomItsOwnLimitHoldsBackIsNotPassed) {
+  EngineLimits l = limits(4);
+  l.running_per_user = 2;
+  Simulation simulation(l);
+  for (int i = 0; i < 3; ++i) simulation.submit({.uid = 0, .prompt = 40, .answer = 100});
+  const Sequence& held = *simulation.runs[2]->sequence;
+  for (uint32_t i = 0; i < 40; ++i) simulation.submit({.uid = 1 + i % 2, .prompt = 40, .answer = 5});
+  while (!simulation.runs[0]->finish) {
+    if (simulation.turn() && simulation.running(Priority::interactive) == 4) {
+      EXPECT_EQ(held.account->passed, 0u);
+    }
+  }
+  EXPECT_GT(simulation.admissions.size(), 4 + l.max_running);
+  simulation.run_all();
+  expect_right(simulation);
+}
+
 TEST(Scheduler, BatchAnswersTakeTurnsWhereAllTogetherAreTooSlow) {
   Simulation simulation(limits(16));
   simulation.machine = {.base = 30, .decode = 20, .row = 1};
@@ -352,7 +372,7 @@ TEST(Scheduler, BatchAnswersTakeTurnsWhereAllTogetherAreTooSlow) {
     const auto tokens = static_cast<double>(simulation.runs[i]->tokens.size()) - before[i];
     least = std::min(least, tokens), most = std::max(most, tokens);
   }
-  EXPECT_LE(most - least, 12);  // in turn; 10 as measured, where 1 or 2 would be expected: not yet explained
+  EXPECT_LE(most - least, 1);
   simulation.run_all();
   expect_right(simulation);
 }
