@@ -13,6 +13,7 @@ namespace {
 constexpr uint32_t kDiskSeconds = 6;      // that writing prefixes to disk may take, and a moment (serve/engine.cc)
 constexpr uint32_t kFlushMs = 3000;       // for cancelled requests to answer and clients to read
 constexpr uint32_t kStatsMs = 100;        // between two states of the stats page
+constexpr uint32_t kIdleTicks = 10;       // of these, between two where nothing is asked
 constexpr double kStuckStepMs = 300'000;  // a step that takes this long never ends
 
 }  // namespace
@@ -32,7 +33,7 @@ void Lifecycle::begin() {
   if (const uint32_t period = watchdog_ms(); period != 0) {
     services_.loop.every(period, [this] { still_alive(); });
   }
-  services_.loop.every(kStatsMs, [this] { services_.stats_page.write(totals_of(services_)); });
+  services_.loop.every(kStatsMs, [this] { write_stats(); });
   server_.start();
   log(Priority::notice, "listening on " + listener_.path());
   notify_ready("listening on " + listener_.path());
@@ -43,6 +44,13 @@ void Lifecycle::still_alive() {
   if (services_.engine.counters().step_age_ms > kStuckStepMs) return;
   notify_alive();
   if (phase_ == Phase::serving) notify_status(status());
+}
+
+void Lifecycle::write_stats() {
+  const bool idle = services_.in_flight == 0;
+  idle_ticks_ = idle ? idle_ticks_ + 1 : 0;
+  if (idle_ticks_ > 1 && idle_ticks_ % kIdleTicks != 0) return;
+  services_.stats_page.write(totals_of(services_));
 }
 
 void Lifecycle::signalled(int signal) {

@@ -21,11 +21,13 @@ class Lifecycle {
   void drain();
   void flush();
   void still_alive();
+  void write_stats();
   std::string status() const;
 
   Services& services_;
   Server& server_;
   Listener& listener_;
+  uint32_t idle_ticks_ = 0;  // of the stats page, since something was in flight
   enum class Phase : uint8_t { serving, draining, flushing } phase_ = Phase::serving;
 };
 

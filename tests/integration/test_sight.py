@@ -181,6 +181,15 @@ class StatsPage(OneDaemon):
 
 @needs_model
 class Pages(unittest.TestCase):
+    def test_an_idle_daemon_writes_once_a_second(self):
+        with running(models={"stories": STORIES}) as daemon:
+            times = []
+            while len(times) < 3:
+                updated = read_totals(daemon.socket + ".stats")["updated_s"]
+                if updated != 0 and updated not in times:
+                    times.append(updated)
+            self.assertGreater(times[2] - times[1], 0.9)
+
     def test_the_page_goes_with_the_daemon(self):
         with running(models={"stories": STORIES}) as daemon:
             path = daemon.socket + ".stats"
