@@ -1,5 +1,6 @@
 // ellm run: one prompt, one answer.
 #include <charconv>
+#include <utility>
 #include <variant>
 
 #include "client/cli/command_line.h"
@@ -22,6 +23,7 @@ constexpr const char* kExamples =
     "  git diff | ellm run --system \"You review code.\"\n"
     "  ellm run -t 0 --max-tokens 40 --raw \"Once upon a time\" plain completion, greedy\n"
     "  ellm run -n 5 --json \"Name a colour.\" | jq -r .text   five answers to the one prompt, which is computed once\n"
+    "  ellm run -n 5 --json --events \"Name a colour.\"        the same, piece by piece as they come\n"
     "  ellm run --deadline 10 \"Write a story.\"               what there is of it after 10 s; then exit code 75\n"
     "  ellm run --stop $'\\n' --seed 7 \"Name a colour.\"\n"
     "  ellm run --json --logprobs 3 \"2 + 2 =\" | jq .logprobs\n"
@@ -31,7 +33,7 @@ constexpr const char* kExamples =
 
 struct Options {
   std::string prompt, system;
-  bool raw = false, ids = false, no_stream = false, statistics = false;
+  bool raw = false, ids = false, no_stream = false, events = false, statistics = false;
   uint32_t logprobs = 0, samples = 1;
   CLI::Option *prompt_given, *system_given, *logprobs_given;
 };
@@ -104,13 +106,39 @@ client::Completion send(client::Client& client, std::variant<client::Generate, c
   return client.chat(std::get<client::Chat>(std::move(request)), on_token);
 }
 
+void write_heading(uint32_t sample, const Options& options) {
+  if (options.samples > 1) write_out(format("--- sample %u ---\n", sample));
+}
+
+/// What is shown of an answer as it comes: of text the first sample's.
+class Stream {
+ public:
+  Stream(const CommandLine& line, const Options& options) : options_(options), json_(line.json) {}
+  client::OnToken on_token() {
+    if (json_ && options_.events)
+      return [](const client::Token& token) { write_out(serialize(piece_json(token)) + "\n"); };
+    if (json_ || options_.no_stream) return nullptr;
+    return [this](const client::Token& token) {
+      if (token.sample != 0) return;
+      if (!std::exchange(begun_, true)) write_heading(0, options_);
+      write_text(token.text);
+    };
+  }
+  /// Text of the first sample stands on stdout.
+  bool begun() const { return begun_; }
+
+ private:
+  const Options& options_;
+  bool json_, begun_ = false;
+};
+
 void write_completion(const client::Completion& completion, const CommandLine& line, const Options& options,
                       bool streamed) {
-  bool logprobs = options.logprobs_given->count() > 0, several = options.samples > 1;
+  bool logprobs = options.logprobs_given->count() > 0;
   if (line.json) {
     write_out(serialize(completion_json(completion, logprobs)) + "\n");
   } else {
-    if (several) write_out(format("--- sample %u ---\n", completion.sample));
+    if (!streamed) write_heading(completion.sample, options);
     if (!streamed) write_text(completion.text);
     write_out("\n");
     if (logprobs) write_logprobs(completion);
@@ -150,7 +178,11 @@ int run_command(Invocation& invocation) {
   options.logprobs_given =
       line.app.add_option("--logprobs", options.logprobs, "Log-probabilities of the tokens and of N alternatives each")
           ->type_name("N");
-  line.add_json()->description("One JSON object, for scripts; with -n one for each answer, a line each");
+  auto* json = line.add_json()->description("One JSON object, for scripts; with -n one for each answer, a line each");
+  line.app
+      .add_flag("--events", options.events,
+                "With --json: before that, a line for each piece of an answer as it comes: its sample, text and tokens")
+      ->needs(json);
   line.app.add_option("-n,--samples", options.samples, "So many answers to the prompt, which is computed once")
       ->type_name("N")
       ->capture_default_str()
@@ -172,12 +204,10 @@ int run_command(Invocation& invocation) {
 
   InterruptGuard guard;
   client::Client client = line.connect(interrupted);
-  bool stream = !line.json && !options.no_stream && options.samples == 1;
-  client::OnToken on_token;
-  if (stream) on_token = [](const client::Token& token) { write_text(token.text); };
-  client::Completion completion = send(client, std::move(request), on_token);
-  write_completion(completion, line, options, stream);
-  for (const client::Completion& other : completion.others) write_completion(other, line, options, stream);
+  Stream stream(line, options);
+  client::Completion completion = send(client, std::move(request), stream.on_token());
+  write_completion(completion, line, options, stream.begun());
+  for (const client::Completion& other : completion.others) write_completion(other, line, options, false);
   return exit_code(completion, urgency);
 }
 

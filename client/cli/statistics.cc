@@ -23,6 +23,10 @@ std::string describe_statistics(const client::Completion& completion) {
   return text + ", " + client::name_of(completion.finish_reason);
 }
 
+boost::json::object piece_json(const client::Token& token) {
+  return {{"sample", token.sample}, {"text", to_json(token.text)}, {"tokens", to_json(token.tokens)}};
+}
+
 boost::json::object completion_json(const client::Completion& completion, bool logprobs) {
   boost::json::object object{
       {"text", to_json(completion.text)},     {"sample", completion.sample},

@@ -119,6 +119,13 @@ class Samples(OneDaemon):
         expected = self.connection.samples("Once upon a time", 3, temperature=1.0, seed=5, max_tokens=25)
         answers = [json.loads(line) for line in run(*options, "--json").splitlines()]
         self.assertEqual([answer["tokens"] for answer in answers], [sample.tokens for sample in expected])
+        events = [json.loads(line) for line in run(*options, "--json", "--events").splitlines()]
+        self.assertEqual([event["tokens"] for event in events[-3:]], [sample.tokens for sample in expected])
+        pieces = [event for event in events if "finish_reason" not in event]
+        self.assertEqual(len(pieces), len(events) - 3)
+        for i, sample in enumerate(expected):
+            self.assertEqual("".join(piece["text"] for piece in pieces if piece["sample"] == i), sample.text)
+            self.assertEqual(sum((piece["tokens"] for piece in pieces if piece["sample"] == i), []), sample.tokens)
         self.assertEqual(run(*options), "".join("--- sample %d ---\n%s\n" % (i, sample.text) for i, sample in enumerate(expected)))
 
 

@@ -105,6 +105,32 @@ class Scheduler(unittest.TestCase):
         self.assertEqual(results, [(alone, [])] * 3)
         daemon.wait_idle()
 
+    def test_one_that_gave_back_ends_where_it_waits(self):
+        """One place: a batch request has it until an interactive one comes, which notices nothing of what becomes of the other."""
+        daemon = self.start("[limits]\nrunning = 1\n")
+        long = dict(max_tokens=1900, ignore_eos=True)
+        with daemon.connect() as connection, daemon.connect() as watcher:
+            alone = {prompt: connection.generate(prompt, **long).text for prompt in texts(2)}
+            for disconnects in (False, True):
+                with daemon.connect() as other:
+                    request = other.begin(GENERATE, "", texts(2)[1], [], False, sampling(**long), BATCH, 0, 1)
+                    first = other.receive()
+                    self.assertEqual(first[0], TOKEN, first)
+                    mine = connection.begin(GENERATE, "", texts(2)[0], [], False, sampling(**long), INTERACTIVE, 0, 1)
+                    while sorted(row["state"] for row in watcher.status()["requests"]) != ["decode", "preempted"]:
+                        pass
+                    if not disconnects:
+                        other.begin(CANCEL, request)
+                        ended = other.finish(request)
+                        self.assertEqual(ended.finish_reason, CANCELLED)
+                        said = first[2] + ended.text
+                        self.assertTrue(alone[texts(2)[1]].startswith(said), said)
+                while len(rows := watcher.status()["requests"]) != 1:
+                    pass
+                self.assertEqual(rows[0]["state"], "decode")                # the other one's end took no more than a step of it
+                self.assertEqual(connection.finish(mine).text, alone[texts(2)[0]])
+        daemon.wait_idle()
+
     def test_weights_that_are_wrong(self):
         for weights, fault in (('"nobody-of-this-name:3"', "there is no user 'nobody-of-this-name'"),
                                ('"root:2", "0:3"', "twice"), ('"root"', "expected USER:WEIGHT"), ('"root:0"', "expected USER:WEIGHT")):
