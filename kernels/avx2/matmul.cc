@@ -322,17 +322,18 @@ ELLM_INLINE void float_tile(Bytes panel, const float* x, uint32_t blocks, Avx2La
 struct Tiles {
   using Lanes = Avx2Lanes;
   static constexpr size_t kCacheBytes = 128 << 10;
+  static constexpr uint32_t panels_at_once(uint32_t) { return 1; }
 
   template <WeightType type, uint32_t T>
-  static ELLM_INLINE void tile(Bytes panel, const Activations& x, uint32_t first, Avx2Lanes* acc) {
+  static ELLM_INLINE void tile(Bytes panel, size_t, const Activations& x, uint32_t first, Avx2Lanes (&acc)[1][T]) {
     if constexpr (is_quantised(type)) {
-      quantised_tile<type, T>(panel, x, first, acc);
+      quantised_tile<type, T>(panel, x, first, acc[0]);
     } else {
       const float* values = x.f32 + size_t{first} * x.padded_cols();
       if constexpr (T == 1) {
-        float_row<type>(panel, values, x.blocks(), acc);
+        float_row<type>(panel, values, x.blocks(), acc[0]);
       } else {
-        float_tile<type, T>(panel, values, x.blocks(), acc, std::make_index_sequence < T<4 ? T : 4>());
+        float_tile<type, T>(panel, values, x.blocks(), acc[0], std::make_index_sequence < T<4 ? T : 4>());
       }
     }
   }

@@ -59,36 +59,40 @@ ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint
   }
 }
 
-/// Level::tile<type, T>(panel, x, first, acc): one panel times T tokens, acc (T). Not inlined: each is large.
-template <class Level, WeightType type, uint32_t T>
-__attribute__((noinline)) void tile(Bytes panel, const Activations& x, uint32_t first, typename Level::Lanes* acc) {
-  Level::template tile<type, T>(panel, x, first, acc);
+/// P neighbouring panels times the T tokens from `first` on. Not inlined: each is large.
+/// Level::tile<type>(panel, panel_bytes, x, first, acc), acc (P, T).
+template <class Level, WeightType type, uint32_t P, uint32_t T>
+__attribute__((noinline)) void multiply_tile(const MatmulArgs& a, uint32_t panel, uint32_t first) {
+  typename Level::Lanes acc[P][T];
+  Level::template tile<type>(a.w.data + panel * a.w.panel_bytes, a.w.panel_bytes, a.x, first, acc);
+  for (uint32_t p = 0; p < P; ++p) write(a, panel + p, first, T, acc[p]);
 }
 
-template <class Level, WeightType type>
-ELLM_INLINE void tile_of_width(Bytes panel, const Activations& x, uint32_t first, uint32_t width,
-                               typename Level::Lanes* acc) {
-  switch (width) {
-    case 16: return tile<Level, type, 16>(panel, x, first, acc);
-    case 8: return tile<Level, type, 8>(panel, x, first, acc);
-    case 4: return tile<Level, type, 4>(panel, x, first, acc);
-    case 2: return tile<Level, type, 2>(panel, x, first, acc);
-    default: return tile<Level, type, 1>(panel, x, first, acc);
-  }
+/// Panels [begin, end) times the T tokens from `first` on.
+template <class Level, WeightType type, uint32_t T>
+void multiply_tokens(const MatmulArgs& a, uint32_t begin, uint32_t end, uint32_t first) {
+  constexpr uint32_t kAtOnce = Level::panels_at_once(T);
+  for (; end - begin >= kAtOnce; begin += kAtOnce) multiply_tile<Level, type, kAtOnce, T>(a, begin, first);
+  if constexpr (kAtOnce > 1)
+    for (; begin < end; ++begin) multiply_tile<Level, type, 1, T>(a, begin, first);
 }
 
 /// Panels in groups that stay in the L2 cache (Level::kCacheBytes of it) while all tokens pass over them.
 template <class Level, WeightType type>
 void multiply(const MatmulArgs& a) {
-  const uint32_t fit = static_cast<uint32_t>(Level::kCacheBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
+  constexpr uint32_t kAtOnce = Level::panels_at_once(kTokenTile);
+  const uint32_t fit = static_cast<uint32_t>(Level::kCacheBytes / a.w.panel_bytes) / kAtOnce * kAtOnce;
+  const uint32_t step = fit == 0 ? kAtOnce : fit;
   for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
     const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
     for (uint32_t first = 0, width; first < a.x.rows; first += width) {
       width = tile_width(first, a.x.rows);
-      for (uint32_t p = begin; p < end; ++p) {
-        typename Level::Lanes acc[kTokenTile];
-        tile_of_width<Level, type>(a.w.data + p * a.w.panel_bytes, a.x, first, width, acc);
-        write(a, p, first, width, acc);
+      switch (width) {
+        case 16: multiply_tokens<Level, type, 16>(a, begin, end, first); break;
+        case 8: multiply_tokens<Level, type, 8>(a, begin, end, first); break;
+        case 4: multiply_tokens<Level, type, 4>(a, begin, end, first); break;
+        case 2: multiply_tokens<Level, type, 2>(a, begin, end, first); break;
+        default: multiply_tokens<Level, type, 1>(a, begin, end, first);
       }
     }
   }
