@@ -27,6 +27,10 @@ size_t panel_bytes(WeightType type, uint32_t cols) noexcept;
 /// Writes panels [first, last) of `dst.data` from GGUF rows at `src` (row-major, (rows, cols)); missing rows become
 /// zeros.
 void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, uint32_t first, uint32_t last) noexcept;
+/// The same, as fast as a CPU of this level can.
+using Repack = decltype(&repack);
+enum class Level : uint8_t;
+Repack repack_of(Level level) noexcept;
 
 /// Row `row` as floats, `cols` of them: what `dequantize` gives for the source row, to the bit.
 void dequantize_row(const PanelMatrix& m, uint32_t row, float* dst) noexcept;

@@ -11,6 +11,7 @@
 
 #include "kernels/panel.h"
 #include "tests/kernels/guarded.h"
+#include "tests/kernels/levels.h"
 #include "tests/kernels/twin.h"
 #include "tests/support/test_data.h"
 
@@ -163,6 +164,12 @@ TEST(Panel, RepackThenRowEqualsDequantise) {
         std::fill(data.begin(), data.end(), std::byte{0xff});
         m.data = data.data();
         for (uint32_t p = m.panels(); p > 0; --p) repack(m, data.data(), guarded_src.data(), p - 1, p);
+        for (const KernelSet* set : levels_under_test()) {
+          tests::Guarded<std::byte> same(bytes * m.panels());
+          std::fill(same.begin(), same.end(), std::byte{0xee});
+          for (uint32_t p = 0; p < m.panels(); ++p) repack_of (*set)(m, same.data(), guarded_src.data(), p, p + 1);
+          ASSERT_TRUE(std::equal(data.begin(), data.end(), same.begin())) << set->name << " " << block_shape(type).name;
+        }
         std::vector<float> want(cols), got(cols);
         for (uint32_t r = 0; r < rows; ++r) {
           dequantize(type, src.data() + r * row_bytes, cols, want.data());

@@ -12,4 +12,6 @@ const KernelSet& emulated_avx512_set() noexcept {
   return set;
 }
 
+Repack emulated_avx512_repack() noexcept { return emulated_avx512::repack; }
+
 }  // namespace ellm::kernels

@@ -4,4 +4,5 @@
 
 namespace ellm::kernels {
 const KernelSet& emulated_avx512_set() noexcept;
-}
+Repack emulated_avx512_repack() noexcept;
+}  // namespace ellm::kernels

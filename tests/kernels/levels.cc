@@ -35,6 +35,10 @@ const std::vector<const KernelSet*>& levels_under_test() {
   return sets;
 }
 
+Repack repack_of(const KernelSet& set) {
+  return &set == &emulated_avx512_set() ? emulated_avx512_repack() : repack_of(set.level);
+}
+
 std::string level_label(const KernelSet& set) {
   std::string label = set.name;
   for (char& c : label) {

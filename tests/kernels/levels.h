@@ -10,6 +10,9 @@ namespace ellm::kernels {
 /// Scalar first.
 const std::vector<const KernelSet*>& levels_under_test();
 
+/// What repacks at this level.
+Repack repack_of(const KernelSet& set);
+
 /// For parameterised tests: the set's name with underscores.
 std::string level_label(const KernelSet& set);
 
