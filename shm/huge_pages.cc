@@ -1,6 +1,7 @@
 // See huge_pages.h.
 #include "shm/huge_pages.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -43,10 +44,10 @@ std::byte* map_shared(int fd, size_t bytes, int protection, std::byte* at) {
 
 /// One small page in each 2 MiB, every time another: where pages are dealt out to NUMA nodes by turns, it says which
 /// node the huge page comes from.
-int populate_huge(std::byte* at, size_t bytes, size_t first_turn, bool& refused) {
+int populate_huge(int fd, size_t offset, std::byte* at, size_t bytes, bool& refused) {
   for (size_t done = 0; done < bytes; done += kHugePage) {
-    const size_t turn = (first_turn + done / kHugePage) % (kHugePage / kSmallPage);
-    if (::madvise(at + done + turn * kSmallPage, kSmallPage, MADV_POPULATE_WRITE) != 0) return errno;
+    const size_t turn = (offset + done) / kHugePage % (kHugePage / kSmallPage);
+    if (::fallocate(fd, 0, static_cast<off_t>(offset + done + turn * kSmallPage), kSmallPage) != 0) return errno;
   }
   if (bytes != 0 && ::madvise(at, bytes, MADV_COLLAPSE) != 0 && (errno == EINVAL || errno == ENOSYS)) refused = true;
   return ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;  // what fragmented memory left out, too

@@ -1,7 +1,8 @@
 // Huge pages for shared memory. Reading through 4 KiB pages costs a third of the bandwidth, and most kernels give
 // shared memory nothing else (/sys/kernel/mm/transparent_hugepage/shmem_enabled is "never" unless the administrator has
 // changed it). MADV_COLLAPSE (Linux 6.1) makes a huge page of what stands in 2 MiB whatever that file says; one small
-// page that is there already is all that it asks for, the holes around it become zeroes. The huge page belongs to the
+// page that is there already is all that it asks for (best one that nobody has mapped: else all cores are interrupted
+// twice, a quarter of the time), the holes around it become zeroes. The huge page belongs to the
 // object, not to the mapping: who maps it later gets it with one page fault. Internal to shm/; any thread.
 #pragma once
 #include <cstddef>
@@ -17,8 +18,9 @@ constexpr size_t round_up_to(size_t bytes, size_t unit) { return (bytes + unit -
 /// null. Excluded from core dumps. Null: errno says why.
 std::byte* map_shared(int fd, size_t bytes, int protection, std::byte* at = nullptr);
 
-/// Puts memory behind `bytes` at `at`, both multiples of a huge page, in huge pages where the kernel has any. Returns
-/// an errno or 0; `refused` becomes true where this kernel makes no huge pages of shared memory.
-int populate_huge(std::byte* at, size_t bytes, size_t first_turn, bool& refused);
+/// Puts memory behind `bytes` at `at`, where the file is mapped from `offset` on, all multiples of a huge page, in huge
+/// pages where the kernel has any. What stands there stays. Returns an errno or 0; `refused` becomes true where this
+/// kernel makes no huge pages of shared memory.
+int populate_huge(int fd, size_t offset, std::byte* at, size_t bytes, bool& refused);
 
 }  // namespace ellm::shm

@@ -186,17 +186,16 @@ SealedMemory SealedMemory::make(const SealedOptions& options) {
 
 void SealedMemory::remove(const std::string& name) { ::unlink(path_of(name).c_str()); }
 
-size_t SealedMemory::slabs() const { return (object_bytes_ - kHugePage + kSlab - 1) / kSlab; }
-
-int SealedMemory::populate(size_t slab) {
-  std::byte* const first = data() + slab * kSlab;
-  const size_t bytes = std::min(kSlab, object_bytes_ - kHugePage - slab * kSlab);
-  const size_t huge = bytes / kHugePage * kHugePage;
+int SealedMemory::populate(size_t first, size_t end) {
+  const size_t all = object_bytes_ - kHugePage;
+  first = first / kHugePage * kHugePage;
+  end = end >= options_.bytes ? all : std::min(all, round_up_to(end, kHugePage));
+  const size_t huge = (end - first) / kHugePage * kHugePage;
   bool refused = false;
-  if (const int error = populate_huge(first, huge, slab * (kSlab / kHugePage), refused)) return error;
+  if (const int error = populate_huge(fd_, kHugePage + first, data() + first, huge, refused)) return error;
   if (refused) no_huge_pages_.store(true, std::memory_order_relaxed);
-  if (huge == bytes) return 0;
-  return ::madvise(first + huge, bytes - huge, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  if (first + huge == end) return 0;
+  return ::madvise(data() + first + huge, end - first - huge, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
 }
 
 void SealedMemory::seal() {

@@ -72,12 +72,10 @@ class SealedMemory {
   /// Whether the kernel vouches for every byte.
   bool immutable() const { return options_.name.empty(); }
 
-  /// Bytes that populate() takes at a time.
-  static constexpr size_t kSlab = size_t{64} << 20;
-  /// Puts memory behind a slab (number `slab` of data() and what follows it), in huge pages where the kernel has any:
-  /// also where it does not hand them out for shared memory by itself. Returns an errno or 0. Any thread.
-  int populate(size_t slab);
-  size_t slabs() const;
+  /// Puts memory behind bytes [first, end) of data(), behind the checks with the last of them, in huge pages where the
+  /// kernel has any: also where it does not hand them out for shared memory by itself. Returns an errno or 0. Any
+  /// thread; ranges may have huge pages in common.
+  int populate(size_t first, size_t end);
   /// Whether populate() has found that this kernel makes none for us.
   bool no_huge_pages() const { return no_huge_pages_.load(std::memory_order_relaxed); }
 

@@ -122,7 +122,7 @@ int Segment::populate(size_t offset, size_t bytes) const {
 int Segment::populate_huge_pages(size_t offset, size_t bytes) {
   for (size_t at = offset / kHugePage * kHugePage; at < offset + bytes && !no_huge_pages_; at += kHugePage) {
     if (at + kHugePage > bytes_ || has_memory(at, kHugePage)) continue;
-    if (const int error = populate_huge(data_ + at, kHugePage, at / kHugePage, no_huge_pages_)) return error;
+    if (const int error = populate_huge(fd_, at, data_ + at, kHugePage, no_huge_pages_)) return error;
   }
   return populate(offset, bytes);
 }

@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <stdexcept>
 
+#include "daemon/model/forward.h"
 #include "daemon/model/threads.h"
 #include "kernels/blocks.h"
 
@@ -17,11 +19,16 @@ using format::Tensor;
 using kernels::PanelMatrix;
 using kernels::WeightType;
 
-constexpr uint32_t kPiecePanels = 16;
+/// A piece is read, repacked and written (nearly as many bytes again) before it leaves a core's own cache, a chunk
+/// before it leaves that of all cores: it was cleared by the kernel just before.
+constexpr uint64_t kPieceBytes = 128 << 10, kChunkBytes = 4 << 20;
 
 WeightType type_of(const Tensor& tensor) { return static_cast<WeightType>(tensor.type->id); }
 
 }  // namespace
+
+Collector::Collector(const format::Gguf& file, bool float_weights)
+    : file_(file), float_weights_(float_weights), repack_(kernels::repack_of(choose_kernels("auto").level)) {}
 
 const Tensor& Collector::find(const std::string& name) const {
   const Tensor* tensor = file_.find_tensor(name);
@@ -34,9 +41,10 @@ void Collector::rows(const std::string& name, uint64_t first, uint64_t count, Pa
   const WeightType type = float_weights_ && kernels::is_quantised(type_of(tensor)) ? WeightType::f16 : type_of(tensor);
   const auto cols = static_cast<uint32_t>(tensor.dims[0]);
   *target = {type, static_cast<uint32_t>(count), cols, nullptr, kernels::panel_bytes(type, cols)};
-  matrices_.push_back({&tensor, first, target, matrix_bytes_});
+  const auto piece_panels = static_cast<uint32_t>(std::max(kPieceBytes / target->panel_bytes, uint64_t{1}));
+  matrices_.push_back({&tensor, first, target, matrix_bytes_, piece_panels});
   matrix_bytes_ += target->panel_bytes * target->panels();
-  first_piece_.push_back(first_piece_.back() + (target->panels() + kPiecePanels - 1) / kPiecePanels);
+  first_piece_.push_back(first_piece_.back() + (target->panels() + piece_panels - 1) / piece_panels);
 }
 
 void Collector::vector(const std::string& name, const float** target) {
@@ -48,7 +56,7 @@ void Collector::vector(const std::string& name, const float** target) {
 }
 
 std::string Collector::layout() const {
-  std::vector<uint64_t> numbers = {kernels::kPanelVersion, kPiecePanels, file_.tensors().size()};
+  std::vector<uint64_t> numbers = {kernels::kPanelVersion, kPieceBytes, file_.tensors().size()};
   const auto place_in_file = [&](const Tensor& tensor) {
     numbers.insert(numbers.end(), {tensor.part, tensor.offset, tensor.type->id, tensor.elements()});
   };
@@ -65,29 +73,58 @@ std::string Collector::layout() const {
 
 Collector::Piece Collector::piece(uint64_t number) const {
   const size_t m = std::upper_bound(first_piece_.begin(), first_piece_.end(), number) - first_piece_.begin() - 1;
-  const auto first = static_cast<uint32_t>(number - first_piece_[m]) * kPiecePanels;
+  const uint32_t panels = matrices_[m].piece_panels, first = static_cast<uint32_t>(number - first_piece_[m]) * panels;
   Piece p{&matrices_[m], first * kernels::kPanelRows, *matrices_[m].target, matrices_[m].offset};
-  p.panels.rows = std::min(kPiecePanels * kernels::kPanelRows, p.panels.rows - p.first_row);
+  p.panels.rows = std::min(panels * kernels::kPanelRows, p.panels.rows - p.first_row);
   p.offset += first * p.panels.panel_bytes;
   return p;
 }
 
-void Collector::fill(std::byte* memory, std::span<uint64_t> checks, uint32_t threads) const {
-  on_threads<Buffers>(threads, pieces(), [&](uint64_t i, Buffers& buffers) {
-    std::span<const std::byte> written;
-    if (i == first_piece_.back()) {
-      fill_vectors(memory);
-      written = {memory + matrix_bytes_, vector_floats_ * sizeof(float)};
-    } else {
-      const Piece p = piece(i);
-      fill_piece(p, memory, buffers);
-      written = {memory + p.offset, p.panels.panel_bytes * p.panels.panels()};
-    }
-    if (!checks.empty()) checks[i] = checksum(written);  // while it is in the cache
-  });
+/// The pieces with which each chunk begins, then their number.
+std::vector<uint64_t> Collector::chunks() const {
+  std::vector<uint64_t> first = {0};
+  for (uint64_t i = 0, begin = 0; i < first_piece_.back(); ++i) {
+    const size_t at = piece(i).offset;
+    if (at - begin < kChunkBytes) continue;
+    begin = at;
+    first.push_back(i);
+  }
+  first.push_back(pieces());
+  return first;
 }
 
-void Collector::fill_piece(const Piece& p, std::byte* memory, Buffers& buffers) const {
+int Collector::fill(std::byte* memory, std::span<uint64_t> checks, uint32_t threads,
+                    const std::function<int(size_t, size_t)>& populate) const {
+  const std::vector<uint64_t> first = chunks();
+  const auto offset = [&](uint64_t i) {
+    return i < first_piece_.back() ? piece(i).offset : i < pieces() ? matrix_bytes_ : bytes();
+  };
+  std::atomic<int> error = 0;
+  on_threads<Buffers>(threads, first.size() - 1, [&](uint64_t chunk, Buffers& buffers) {
+    if (error != 0) return;
+    if (const int failed = populate(offset(first[chunk]), offset(first[chunk + 1]))) {
+      error = failed;
+      return;
+    }
+    for (uint64_t i = first[chunk]; i < first[chunk + 1]; ++i) fill_piece(i, memory, checks, buffers);
+  });
+  return error;
+}
+
+void Collector::fill_piece(uint64_t i, std::byte* memory, std::span<uint64_t> checks, Buffers& buffers) const {
+  std::span<const std::byte> written;
+  if (i == first_piece_.back()) {
+    fill_vectors(memory);
+    written = {memory + matrix_bytes_, vector_floats_ * sizeof(float)};
+  } else {
+    const Piece p = piece(i);
+    fill_panels(p, memory, buffers);
+    written = {memory + p.offset, p.panels.panel_bytes * p.panels.panels()};
+  }
+  if (!checks.empty()) checks[i] = checksum(written);  // while it is in the cache
+}
+
+void Collector::fill_panels(const Piece& p, std::byte* memory, Buffers& buffers) const {
   const Tensor& tensor = *p.matrix->tensor;
   const uint64_t row_bytes = tensor.data.size() / tensor.rows();
   buffers.rows.resize(p.panels.rows * row_bytes);
@@ -102,7 +139,7 @@ void Collector::fill_piece(const Piece& p, std::byte* memory, Buffers& buffers) 
       throw std::logic_error("no F16");
     rows = buffers.halves.data();
   }
-  kernels::repack(p.panels, memory + p.offset, rows, 0, p.panels.panels());
+  repack_(p.panels, memory + p.offset, rows, 0, p.panels.panels());
 }
 
 void Collector::fill_vectors(std::byte* memory) const {

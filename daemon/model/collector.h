@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@ namespace ellm::model {
 
 class Collector {
  public:
-  Collector(const format::Gguf& file, bool float_weights) : file_(file), float_weights_(float_weights) {}
+  Collector(const format::Gguf& file, bool float_weights);
 
   // First everything is named …
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
@@ -32,8 +33,10 @@ class Collector {
 
   /// Reads, repacks and widens everything into `memory`, in pieces, on `threads` threads; `checks` (by piece, or empty)
   /// get their checksums. The file is read, not mapped, so that one that is cut short meanwhile is an error of this
-  /// load and no signal for the whole process.
-  void fill(std::byte* memory, std::span<uint64_t> checks, uint32_t threads) const;
+  /// load and no signal for the whole process. Each thread calls populate(first, end) before it writes to these bytes;
+  /// an errno that it returns ends the work and is returned, else 0.
+  int fill(std::byte* memory, std::span<uint64_t> checks, uint32_t threads,
+           const std::function<int(size_t, size_t)>& populate) const;
   /// Has all targets point into `memory`.
   void place(const std::byte* memory) const;
 
@@ -47,6 +50,7 @@ class Collector {
     uint64_t first_row;  // of the tensor's
     kernels::PanelMatrix* target;
     size_t offset;
+    uint32_t piece_panels;
   };
   struct Vector {
     const format::Tensor* tensor;
@@ -67,11 +71,14 @@ class Collector {
 
   const format::Tensor& find(const std::string& name) const;
   Piece piece(uint64_t number) const;
-  void fill_piece(const Piece& piece, std::byte* memory, Buffers& buffers) const;
+  std::vector<uint64_t> chunks() const;
+  void fill_piece(uint64_t number, std::byte* memory, std::span<uint64_t> checks, Buffers& buffers) const;
+  void fill_panels(const Piece& piece, std::byte* memory, Buffers& buffers) const;
   void fill_vectors(std::byte* memory) const;
 
   const format::Gguf& file_;
   const bool float_weights_;
+  const kernels::Repack repack_;
   std::vector<Matrix> matrices_;
   std::vector<Vector> vectors_;
   std::vector<uint64_t> first_piece_ = {0};  // by matrix; then their number

@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "daemon/format/chat_template.h"
@@ -125,6 +126,7 @@ class Model {
   uint64_t parameters_ = 0, file_bytes_ = 0;
   std::string weight_types_;
   bool locked_ = false;
+  std::jthread page_cache_drop_;
 };
 
 }  // namespace ellm::model

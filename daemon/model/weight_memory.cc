@@ -3,7 +3,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -19,21 +18,17 @@ shm::SealedOptions options_of(const WeightPlace& place, size_t bytes, size_t pie
 }
 
 std::string no_memory(int error) {
-  if (error == EFAULT) return "/dev/shm is full";  // what a page fault says that finds no room
+  if (error == EFAULT || error == ENOSPC) return "/dev/shm is full";  // a page fault says the former
   return std::string("no memory for them: ") + std::strerror(error);
 }
 
-/// Memory behind all of it. Returns why not.
-std::string populate(shm::SealedMemory& object, bool in_small_pages, uint32_t threads) {
-  std::atomic<int> error = object.populate(0);
-  if (error == 0 && object.no_huge_pages() && !in_small_pages)
+/// Whether this kernel makes the memory that is wanted, tried with the first of it. Returns why not.
+std::string try_memory(shm::SealedMemory& object, bool in_small_pages) {
+  if (const int error = object.populate(0, 1)) return no_memory(error);
+  if (object.no_huge_pages() && !in_small_pages)
     return "this kernel has no huge pages for shared memory (Linux 6.1 has, or shmem_enabled in "
            "/sys/kernel/mm/transparent_hugepage), and without them decoding is slower; memory.keep = \"always\" keeps them";
-  on_threads(threads, object.slabs() - 1, [&](uint64_t i) {
-    if (error != 0) return;
-    if (const int failed = object.populate(i + 1)) error = failed;
-  });
-  return error != 0 ? no_memory(error) : "";
+  return "";
 }
 
 }  // namespace
@@ -50,7 +45,7 @@ std::optional<WeightMemory> WeightMemory::find(const WeightPlace& place, size_t 
   }
   if (!memory.object_) return std::nullopt;
   // A page fault for each huge page, here and not in the first step. Where it fails they come in that step.
-  constexpr size_t kSlab = shm::SealedMemory::kSlab;
+  constexpr size_t kSlab = size_t{64} << 20;
   on_threads(threads, (bytes + kSlab - 1) / kSlab, [&](uint64_t i) {
     ::madvise(memory.data() + i * kSlab, std::min(kSlab, bytes - i * kSlab), MADV_POPULATE_READ);
   });
@@ -61,13 +56,13 @@ std::optional<WeightMemory> WeightMemory::find(const WeightPlace& place, size_t 
 }
 
 WeightMemory WeightMemory::make(const WeightPlace& place, size_t bytes, size_t pieces, runtime::MemoryPolicy policy,
-                                uint32_t threads, WeightState& state) {
+                                WeightState& state) {
   WeightMemory memory;
   if (place.keep && bytes != 0 && state.problem.empty()) {
     try {
       memory.object_.emplace(shm::SealedMemory::make(options_of(place, bytes, pieces)));
       runtime::place_memory(memory.data(), bytes, policy);
-      state.problem = populate(*memory.object_, place.in_small_pages, threads);
+      state.problem = try_memory(*memory.object_, place.in_small_pages);
     } catch (const std::system_error& e) {
       state.problem = e.what();
     }
@@ -76,6 +71,14 @@ WeightMemory WeightMemory::make(const WeightPlace& place, size_t bytes, size_t p
   }
   memory.region_ = runtime::Region::map(bytes, policy);
   return memory;
+}
+
+int WeightMemory::populate(size_t first, size_t end) { return object_ ? object_->populate(first, end) : 0; }
+
+void WeightMemory::become_private(int error, size_t bytes, runtime::MemoryPolicy policy, WeightState& state) {
+  state.problem = no_memory(error);
+  object_.reset();  // its memory first
+  region_ = runtime::Region::map(bytes, policy);
 }
 
 void WeightMemory::seal(WeightState& state) {

@@ -39,7 +39,13 @@ class WeightMemory {
                                           WeightState& state);
   /// Fresh memory; what cannot be kept is private, and `state` says why. Throws std::bad_alloc.
   static WeightMemory make(const WeightPlace& place, size_t bytes, size_t pieces, runtime::MemoryPolicy policy,
-                           uint32_t threads, WeightState& state);
+                           WeightState& state);
+  /// Has memory stand behind bytes [first, end) and, with the last of them, behind checks(): before anything is written
+  /// there, by whoever is about to, so that what the kernel has cleared is still in his cache. Returns an errno or 0.
+  /// Any thread.
+  int populate(size_t first, size_t end);
+  /// There was not enough: fresh private memory in its place. Throws std::bad_alloc.
+  void become_private(int error, size_t bytes, runtime::MemoryPolicy policy, WeightState& state);
 
   std::byte* data() const { return object_ ? object_->data() : region_.data(); }
   /// A checksum for each piece, to be filled in; empty where nobody will want them: private memory, or sealed by the

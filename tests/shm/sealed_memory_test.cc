@@ -27,7 +27,7 @@ std::byte value_at(size_t i) { return static_cast<std::byte>(i * 7 + i / 251); }
 
 SealedMemory filled(const SealedOptions& o) {
   SealedMemory memory = SealedMemory::make(o);
-  for (size_t slab = 0; slab < memory.slabs(); ++slab) EXPECT_EQ(memory.populate(slab), 0);
+  EXPECT_EQ(memory.populate(0, memory.bytes()), 0);
   for (size_t i = 0; i < o.bytes; ++i) memory.data()[i] = value_at(i);
   for (size_t i = 0; i < o.checks; ++i) memory.checks()[i] = i + 100;
   return memory;

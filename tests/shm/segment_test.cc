@@ -17,7 +17,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 bool has_huge_pages() {
   bool refused = false;
   const Segment probe = Segment::make("", kHugePage);
-  return populate_huge(probe.data(), kHugePage, 0, refused) == 0 && !refused;
+  return populate_huge(probe.fd(), 0, probe.data(), kHugePage, refused) == 0 && !refused;
 }
 
 TEST(Segment, IsMappedAtAHugePagesBorder) {
