@@ -13,12 +13,14 @@
 #include <cassert>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "shm/huge_pages.h"
+#include "shm/page_checks.h"
 #include "shm/page_record.h"
 #include "shm/segment.h"
 
@@ -104,6 +106,9 @@ struct KvPages::Impl {
   void write_header(const StoreOptions& options);
   void keep_sealed();
   void find_memory();
+  bool has_its_checksum(PageId page) const {
+    return XXH3_64bits(payload(page), plan.page_bytes) == record(page).checksum;
+  }
   PageRecordData& record(PageId page) const {
     assert(page < pages);
     return reinterpret_cast<PageRecordData*>(segment.data() + sizeof(SegmentHeaderData))[page];
@@ -123,7 +128,8 @@ struct KvPages::Impl {
   std::vector<PageId> free;     // a stack, so that pages which have memory are used again first
   std::vector<bool> populated;  // pages that have memory
   uint32_t populated_pages = 0;
-  std::jthread mapper;  // maps what an earlier process left; the last member, so that it ends first
+  std::jthread mapper;               // maps what an earlier process left; the last members, so that they end first
+  std::optional<PageChecks> checks;  // of what it sealed
 };
 
 KvPages::Impl::Impl(const StoreOptions& options, const Plan& plan, Segment&& s, bool taken_over)
@@ -179,6 +185,13 @@ void KvPages::Impl::keep_sealed() {
   }
   // Those that have memory on top.
   std::stable_partition(free.begin(), free.end(), [this](PageId page) { return !populated[page]; });
+  std::vector<PageId> sealed;
+  for (PageId page = 0; page < pages; ++page) {
+    if (record(page).state.load(std::memory_order_relaxed) == PageState::sealed) sealed.push_back(page);
+  }
+  std::stable_sort(sealed.begin(), sealed.end(),
+                   [this](PageId a, PageId b) { return record(a).last_use > record(b).last_use; });
+  checks.emplace(std::move(sealed), pages, [this](PageId page) { return has_its_checksum(page); });
 }
 
 void KvPages::Impl::write_header(const StoreOptions& options) {
@@ -259,6 +272,7 @@ std::optional<PageId> KvPages::allocate() {
 void KvPages::release(PageId page) {
   PageRecordData& record = impl_->record(page);
   assert(record.state.load(std::memory_order_relaxed) != PageState::free);
+  if (impl_->checks) impl_->checks->settle(page);
   record.state.store(PageState::free, std::memory_order_release);
   impl_->free.push_back(page);
 }
@@ -306,7 +320,7 @@ void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
 }
 
 bool KvPages::intact(PageId page) const {
-  return XXH3_64bits(impl_->payload(page), impl_->plan.page_bytes) == impl_->record(page).checksum;
+  return impl_->checks ? impl_->checks->is_intact(page) : impl_->has_its_checksum(page);
 }
 
 const PageRecordData& KvPages::record(PageId page) const { return impl_->record(page); }

@@ -66,7 +66,8 @@ class KvPages {
   /// The K and V of the first `tokens` tokens, from one page to another.
   void copy(PageId from, PageId to, uint32_t tokens);
 
-  /// Whether the payload of a sealed page is what was sealed.
+  /// Whether the payload of a sealed page is what was sealed; of one that an earlier process sealed, when this one took
+  /// it over or later.
   bool intact(PageId page) const;
 
   const PageRecordData& record(PageId page) const;
