@@ -1,6 +1,8 @@
 // See kept_memory.h.
 #include "daemon/kept_memory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +14,9 @@
 
 namespace ellm::daemon {
 namespace {
+
+constexpr int kLockAttempts = 500;
+constexpr unsigned kLockPauseMs = 10;
 
 void let_go(const std::string& name, int fd) {
   forget_descriptor(name);
@@ -46,6 +51,14 @@ uint64_t KeptMemory::held_bytes(const std::string& model) const {
                          ? ::fstat(found->second, &status) == 0
                          : place_ == Place::shared_memory && ::stat(("/dev/shm/" + object).c_str(), &status) == 0;
   return there ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+void KeptMemory::wait_for_the_dead(const std::string& model) const {
+  const std::string path = "/dev/shm/" + name(model);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return;
+  for (int i = 0; ::flock(fd, LOCK_EX | LOCK_NB) != 0 && i < kLockAttempts; ++i) ::usleep(kLockPauseMs * 1000);
+  ::close(fd);
 }
 
 int KeptMemory::claim(const std::string& model) {

@@ -24,6 +24,9 @@ class KeptMemory {
   std::string name(const std::string& model) const;
   /// Memory that an earlier process's object of this model holds.
   uint64_t held_bytes(const std::string& model) const;
+  /// Until nobody has a model's object in /dev/shm locked, for five seconds at most: a process that was killed holds
+  /// what it had until the kernel has taken its memory down.
+  void wait_for_the_dead(const std::string& model) const;
   /// The descriptor that systemd kept of it, the caller's from now on; -1: none.
   int claim(const std::string& model);
   /// Closes what nobody has claimed, but for this model's, and has systemd forget it. Returns whether there was any.

@@ -2,7 +2,6 @@
 #include "daemon/kv_keep.h"
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -20,24 +19,17 @@ namespace {
 
 using Place = KeptMemory::Place;
 
-constexpr int kLockAttempts = 50;
-constexpr unsigned kLockPauseMs = 100;
-
-/// Why a segment in /dev/shm cannot be had; empty: it can. A process that was killed lets go when the kernel has taken
-/// its memory down, which may take a moment.
+/// Why a segment in /dev/shm cannot be had; empty: it can.
 std::string obstacle(const std::string& name, uint64_t bytes, uint64_t held) {
   struct statvfs status{};
   if (::statvfs("/dev/shm", &status) != 0) return std::string("/dev/shm: ") + std::strerror(errno);
   const uint64_t room = uint64_t{status.f_bavail} * status.f_frsize + held;
   if (room < bytes) return "/dev/shm has room for " + human_bytes(room) + ", it may take " + human_bytes(bytes);
-  for (int attempt = 0;; ++attempt) {
-    try {
-      shm::Segment::open(name);
-      return "";
-    } catch (const std::system_error& e) {
-      if (e.code().value() != EBUSY || attempt == kLockAttempts) return e.what();
-    }
-    ::usleep(kLockPauseMs * 1000);
+  try {
+    shm::Segment::open(name);
+    return "";
+  } catch (const std::system_error& e) {
+    return e.what();
   }
 }
 
@@ -55,6 +47,7 @@ void KvKeep::prepare(serve::KvSetup& setup, const std::string& model, const std:
   if (memory_.place() == Place::nowhere) return;
   if (memory_.place() == Place::shared_memory) {
     const std::string name = memory_.name(model);
+    memory_.wait_for_the_dead(model);
     if (const std::string why = obstacle(name, bytes, held_bytes(model)); !why.empty()) {
       warnings.push_back("model '" + model + "': cached prefixes will end with the daemon: " + why);
       return;

@@ -1,10 +1,6 @@
 // See weight_keep.h.
 #include "daemon/weight_keep.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "daemon/notify.h"
@@ -14,17 +10,6 @@ namespace ellm::daemon {
 namespace {
 
 using Place = KeptMemory::Place;
-
-constexpr int kLockAttempts = 50;
-constexpr unsigned kLockPauseMs = 100;
-
-/// A process that was killed holds what it had until the kernel has taken its memory down, which may take a moment.
-void wait_for_the_dead(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return;
-  for (int i = 0; ::flock(fd, LOCK_EX | LOCK_NB) != 0 && i < kLockAttempts; ++i) ::usleep(kLockPauseMs * 1000);
-  ::close(fd);
-}
 
 }  // namespace
 
@@ -40,7 +25,7 @@ model::WeightPlace WeightKeep::place(const std::string& model, const std::string
   place.fingerprint = "files " + digest + " memory " + policy_;
   if (memory_.place() == Place::shared_memory) {
     place.name = memory_.name(model);
-    wait_for_the_dead("/dev/shm/" + place.name);
+    memory_.wait_for_the_dead(model);
   } else {
     place.fd = memory_.claim(model);
   }
