@@ -10,7 +10,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "daemon/runtime/memory.h"
+#include "shm/sealed_memory.h"
 
 namespace ellm::bench {
 namespace {
@@ -37,12 +37,16 @@ double time_copy(const std::string& path, runtime::WorkerPool& pool) {
   constexpr size_t kPiece = size_t{4} << 20;
   const File file(path);
   const auto begin = std::chrono::steady_clock::now();
-  const runtime::Region memory = runtime::Region::map(file.bytes(), {});
+  shm::SealedMemory memory = shm::SealedMemory::make({.bytes = file.bytes()});
   std::atomic<size_t> next = 0;
   std::atomic<int> error = 0;
   pool.run([&](runtime::Worker&) {
     for (size_t at; (at = next.fetch_add(kPiece)) < file.bytes() && error == 0;) {
       const size_t end = std::min(at + kPiece, file.bytes());
+      if (const int failed = memory.populate(at, end)) {
+        error = failed;
+        return;
+      }
       while (at < end) {
         const ssize_t n = ::pread(file.fd(), memory.data() + at, end - at, static_cast<off_t>(at));
         if (n <= 0) {
@@ -54,7 +58,7 @@ double time_copy(const std::string& path, runtime::WorkerPool& pool) {
       }
     }
   });
-  if (error != 0) throw std::system_error(error, std::generic_category(), "cannot read " + path);
+  if (error != 0) throw std::system_error(error, std::generic_category(), "cannot copy " + path);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -6,7 +6,7 @@
 
 namespace ellm::bench {
 
-/// Seconds of copying a file into fresh memory (of the kind that weights are put into) on all workers. Throws
+/// Seconds of copying a file into a fresh memfd, in huge pages where weights are, on all workers. Throws
 /// std::system_error.
 double time_copy(const std::string& path, runtime::WorkerPool& pool);
 

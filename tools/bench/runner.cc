@@ -58,8 +58,8 @@ void Runner::measure_limits() {
 }
 
 std::shared_ptr<const model::Model> Runner::load(const Target& target, ModelInfo& info) {
-  const model::LoadOptions how{
-      .threads = pool_.size(), .key_means = true, .state_directory = client::state_directory()};
+  model::LoadOptions how{.threads = pool_.size(), .key_means = true, .state_directory = client::state_directory()};
+  how.place.keep = true;  // a memfd, as a daemon of systemd's has
   auto model = model::Model::load(target.path, how);
   if (options_.cold_start ||
       options_.reach) {  // the first load has left digest and mean of K, and the file in the page cache
