@@ -18,10 +18,21 @@ uint32_t DiskCatalog::forget(const std::shared_ptr<DiskFile>& file) {
   return pages;
 }
 
-void DiskCatalog::warn(std::unique_lock<std::mutex>& lock, const std::string& line) {
+void DiskCatalog::warn(std::unique_lock<std::mutex>& lock, std::initializer_list<std::string_view> pieces) {
   lock.unlock();
-  options.warn(line);
+  try {
+    std::string line;
+    for (const std::string_view piece : pieces) line += piece;
+    options.warn(line);
+  } catch (const std::bad_alloc&) {
+    // What it is about has been counted.
+  }
   lock.lock();
+}
+
+void DiskCatalog::no_memory(std::unique_lock<std::mutex>& lock) {
+  if (counters.memory_failures++ == 0)
+    warn(lock, {"prefixes on disk: memory is short: some are not found, not read or not written"});
 }
 
 void DiskCatalog::end() {

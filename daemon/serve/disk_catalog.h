@@ -7,9 +7,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/serve/disk_directory.h"
@@ -32,8 +35,9 @@ struct DiskOptions {
 struct DiskCounters {
   uint64_t bytes = 0, budget_bytes = 0;
   uint64_t pages_written = 0, pages_read = 0, pages_damaged = 0, files_skipped = 0;
-  bool writing = false;  // false: the disk is full or refused, see the log
-  bool looking = false;  // at what an earlier process left
+  uint64_t memory_failures = 0;  // times that something was left out for lack of memory
+  bool writing = false;          // false: the disk is full or refused, see the log
+  bool looking = false;          // at what an earlier process left
 };
 
 /// What the tier knows of a loaded model. Guarded by the catalog's mutex, but for what never changes.
@@ -65,8 +69,21 @@ struct DiskCatalog {
 
   /// A file that is gone, or will be. How many pages were to be found in it.
   uint32_t forget(const std::shared_ptr<DiskFile>& file);
-  /// Lets go of the lock meanwhile: a log may be slow.
-  void warn(std::unique_lock<std::mutex>& lock, const std::string& line);
+  /// Joins the pieces to a line. Lets go of the lock meanwhile: a log may be slow. Silent where there is no memory.
+  void warn(std::unique_lock<std::mutex>& lock, std::initializer_list<std::string_view> pieces);
+  /// Work that may lack memory: then it is left out, counted, and said once; false. It may end without the lock.
+  template <class Work>
+  bool attempt(std::unique_lock<std::mutex>& lock, Work&& work) {
+    try {
+      work();
+      return true;
+    } catch (const std::bad_alloc&) {
+      if (!lock.owns_lock()) lock.lock();
+      no_memory(lock);
+      return false;
+    }
+  }
+  void no_memory(std::unique_lock<std::mutex>& lock);
   /// Both threads end. Not under the mutex.
   void end();
 };

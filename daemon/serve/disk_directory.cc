@@ -81,17 +81,16 @@ void DiskDirectory::list(const std::function<void(Entry)>& found) const {
 
 DiskFault DiskDirectory::look_at(const std::string& name, const shm::DiskFormat& format, shm::DiskRun& run,
                                  uint64_t& payload_offset) const {
-  const int fd = open_file(name);
-  if (fd < 0) return DiskFault::unreadable;
-  const DiskFault fault = shm::read_disk_header(fd, format, run, payload_offset);
-  close(fd);
+  const shm::Descriptor file = open_file(name);
+  if (!file) return DiskFault::unreadable;
+  const DiskFault fault = shm::read_disk_header(file.get(), format, run, payload_offset);
   const bool renamed =
       fault == DiskFault::none && name != shm::disk_file_name(format, run.name_space, run.pages.front().key);
   return renamed ? DiskFault::foreign : fault;
 }
 
-int DiskDirectory::open_file(const std::string& name) const {
-  return openat(fd_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+shm::Descriptor DiskDirectory::open_file(const std::string& name) const {
+  return shm::Descriptor(openat(fd_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
 }
 
 void DiskDirectory::remove(const std::string& name) const { unlinkat(fd_, name.c_str(), 0); }

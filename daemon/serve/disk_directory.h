@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "shm/descriptor.h"
 #include "shm/disk_file.h"
 
 namespace ellm::serve {
@@ -27,8 +28,8 @@ class DiskDirectory {
   /// As shm::read_disk_header; `foreign`: it has been renamed.
   shm::DiskFault look_at(const std::string& name, const shm::DiskFormat& format, shm::DiskRun& run,
                          uint64_t& payload_offset) const;
-  /// A descriptor to read the file with; -1.
-  int open_file(const std::string& name) const;
+  /// To read it.
+  shm::Descriptor open_file(const std::string& name) const;
   void remove(const std::string& name) const;
   /// A file's time of use is its mtime.
   void store_use(const std::string& name, int64_t last_use_s) const;

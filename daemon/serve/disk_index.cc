@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 namespace ellm::serve {
 
@@ -14,13 +15,18 @@ bool DiskTexts::Order::less(const Text& a, const Text& b) {
 
 void DiskTexts::insert(const std::shared_ptr<DiskFile>& file, const shm::DiskRun& run) {
   auto& mine = by_file_[file.get()];
-  mine.reserve(run.pages.size());
-  DiskPlace place{run.parent, run.name_space, {}, file, 0};
-  for (const shm::DiskPage& page : run.pages) {
-    place.page = page;
-    if (const auto [at, is_new] = places_.insert(place); is_new) mine.push_back(at);  // else another file has it, too
-    place.parent = page.key;
-    ++place.index;
+  try {
+    mine.reserve(run.pages.size());
+    DiskPlace place{run.parent, run.name_space, {}, file, 0};
+    for (const shm::DiskPage& page : run.pages) {
+      place.page = page;
+      if (const auto [at, is_new] = places_.insert(place); is_new) mine.push_back(at);  // else another file has it, too
+      place.parent = page.key;
+      ++place.index;
+    }
+  } catch (const std::bad_alloc&) {
+    erase(*file);
+    throw;
   }
 }
 
@@ -52,9 +58,10 @@ const DiskPlace* DiskTexts::find(const shm::PageKey& parent, uint64_t name_space
 }
 
 void DiskFiles::add(std::shared_ptr<DiskFile> file) {
-  erase(file->name);
+  const auto [at, is_new] = files_.try_emplace(file->name);
+  if (!is_new) bytes_ -= at->second->bytes;
   bytes_ += file->bytes;
-  files_.emplace(file->name, std::move(file));
+  at->second = std::move(file);
 }
 
 void DiskFiles::erase(const std::string& name) {

@@ -32,7 +32,7 @@ struct DiskPlace {
   uint32_t index = 0;  // in the file
 };
 
-/// The pages of one model's files.
+/// The pages of one model's files. What is added is added whole, or (std::bad_alloc) not at all; so with DiskFiles.
 class DiskTexts {
  public:
   void insert(const std::shared_ptr<DiskFile>& file, const shm::DiskRun& run);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "shm/page_record.h"
@@ -25,17 +26,25 @@ constexpr std::chrono::seconds kHangs{1};
 uint32_t pages_in(uint64_t bytes, uint64_t page_bytes, uint32_t most) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / page_bytes, 1, most));
 }
+uint32_t fetched_pages(uint64_t page_bytes) { return pages_in(kFetchBytes, page_bytes, kMostFetchedPages); }
+uint32_t written_pages(uint64_t page_bytes) { return pages_in(kFileBytes, page_bytes, shm::kMostDiskPages); }
 
 }  // namespace
 
+std::unique_ptr<DiskPages> DiskPages::make(std::shared_ptr<DiskTier> tier, const std::string& fingerprint,
+                                           shm::KvPages& kv, uint32_t fetches, std::function<void()> wake) try {
+  return std::unique_ptr<DiskPages>(new DiskPages(tier, fingerprint, kv, fetches, std::move(wake)));
+} catch (const std::bad_alloc&) {
+  tier->no_memory();
+  return nullptr;
+}
+
 DiskPages::DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerprint, shm::KvPages& kv, uint32_t fetches,
                      std::function<void()> wake)
-    : tier_(std::move(tier)), kv_(kv), model_(tier_->attach({kv.geometry(), fingerprint}, std::move(wake))),
-      most_fetched_(pages_in(kFetchBytes, model_->page_bytes, kMostFetchedPages)),
-      most_written_(pages_in(kFileBytes, model_->page_bytes, shm::kMostDiskPages)), ring_(kv.total_pages()) {
+    : tier_(std::move(tier)), kv_(kv), page_bytes_(kv.geometry().page_bytes()),
+      most_fetched_(fetched_pages(page_bytes_)), most_written_(written_pages(page_bytes_)), ring_(kv.total_pages()) {
   for (uint32_t i = 0; i < fetches; ++i) {
     auto& fetch = fetches_.emplace_back(std::make_unique<DiskFetch>());
-    fetch->model = model_;
     fetch->places.reserve(most_fetched_);
     fetch->pages.reserve(most_fetched_);
     fetch->payloads.reserve(most_fetched_);
@@ -43,9 +52,19 @@ DiskPages::DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerpr
   chain_.reserve(kv.total_pages());
   keys_.reserve(kv.total_pages());
   missing_.reserve(kv.total_pages());
-  write_.model = model_;
   write_.run.pages.reserve(most_written_);
-  write_.payload.reset(new std::byte[most_written_ * model_->page_bytes]);  // has memory when it is used
+  write_.payload.reset(new std::byte[most_written_ * page_bytes_]);  // has memory when it is used
+  model_ = tier_->attach({kv.geometry(), fingerprint}, std::move(wake));
+  for (const auto& fetch : fetches_) fetch->model = model_;
+  write_.model = model_;
+}
+
+uint64_t DiskPages::memory_bytes(const shm::PageGeometry& geometry, uint32_t fetches) {
+  const uint64_t page = geometry.page_bytes(), written = written_pages(page);
+  const uint64_t slot = sizeof(DiskPlace) + sizeof(shm::PageId) + sizeof(std::byte*);
+  // The writer makes a file's header of the pages' records.
+  return written * (page + sizeof(shm::DiskPage) + sizeof(shm::DiskPageRecordData)) +
+         fetches * (sizeof(DiskFetch) + fetched_pages(page) * slot);
 }
 
 DiskPages::~DiskPages() { tier_->detach(*model_, fetches_, write_); }
@@ -63,7 +82,7 @@ DiskFetch* DiskPages::plan(uint64_t name_space, const shm::PageKey& parent, std:
   const uint32_t gain = std::min(there, static_cast<uint32_t>(tokens.size()) - 1) - std::min(there, known);
   const bool timed = rows_per_second_ != 0 && !tier_->options().read_always;
   const double seconds = timed ? gain / rows_per_second_ : 1e9;
-  if (there <= known || gain == 0 || !tier_->reader().reads_within(fetch.places.size() * model_->page_bytes, seconds)) {
+  if (there <= known || gain == 0 || !tier_->reader().reads_within(fetch.places.size() * page_bytes_, seconds)) {
     fetch.places.clear();
     return nullptr;
   }
@@ -177,7 +196,7 @@ bool DiskPages::copy_pages(bool hurry) {
     }
     if (copied >= kCopyBytes && !hurry) return true;
     copy_page(at_);
-    copied += model_->page_bytes;
+    copied += page_bytes_;
     if (staged.size() == most_written_) return ++at_, submit(), false;
   }
   if (staged.empty()) return true;
@@ -192,8 +211,7 @@ void DiskPages::copy_page(size_t at) {
     run.parent = {record.parent_key[0], record.parent_key[1]};
     run.depth = static_cast<uint32_t>(at);
   }
-  std::memcpy(write_.payload.get() + run.pages.size() * model_->page_bytes, kv_.payload(chain_[at]),
-              model_->page_bytes);
+  std::memcpy(write_.payload.get() + run.pages.size() * page_bytes_, kv_.payload(chain_[at]), page_bytes_);
   shm::DiskPage& page = run.pages.emplace_back();  // within its capacity
   page.key = keys_[at];
   page.checksum = record.checksum;

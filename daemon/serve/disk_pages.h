@@ -19,9 +19,12 @@ namespace ellm::serve {
 
 class DiskPages {
  public:
-  /// At most `fetches` requests wait for the disk together. `wake`: the engine has something to do.
-  DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerprint, shm::KvPages& kv, uint32_t fetches,
-            std::function<void()> wake);
+  /// At most `fetches` requests wait for the disk together. `wake`: the engine has something to do. Null: there is no
+  /// memory for it, as the tier has said.
+  static std::unique_ptr<DiskPages> make(std::shared_ptr<DiskTier> tier, const std::string& fingerprint,
+                                         shm::KvPages& kv, uint32_t fetches, std::function<void()> wake);
+  /// What it takes, but for some 60 bytes a page of `kv`.
+  static uint64_t memory_bytes(const shm::PageGeometry& geometry, uint32_t fetches);
   ~DiskPages();
   DiskPages(const DiskPages&) = delete;
   DiskPages& operator=(const DiskPages&) = delete;
@@ -62,6 +65,8 @@ class DiskPages {
     uint32_t used_again;
   };
 
+  DiskPages(std::shared_ptr<DiskTier> tier, const std::string& fingerprint, shm::KvPages& kv, uint32_t fetches,
+            std::function<void()> wake);
   void begin(const shm::PageStore& store, const Text& text);
   bool copy_pages(bool hurry);
   void copy_page(size_t at);
@@ -71,8 +76,8 @@ class DiskPages {
 
   const std::shared_ptr<DiskTier> tier_;
   shm::KvPages& kv_;
-  const std::shared_ptr<DiskModel> model_;
   const Clock::time_point attached_ = Clock::now();
+  const uint64_t page_bytes_;
   const uint32_t most_fetched_, most_written_;  // pages of a fetch, of a file
   std::vector<std::unique_ptr<DiskFetch>> fetches_;
   double rows_per_second_ = 0;  // of prompts, as measured; 0: not yet
@@ -85,7 +90,8 @@ class DiskPages {
   std::vector<uint8_t> missing_;
   size_t at_ = 0;
   DiskWrite write_;
-  bool submitted_ = false;  // what stands in write_ has been the tier's
+  bool submitted_ = false;            // what stands in write_ has been the tier's
+  std::shared_ptr<DiskModel> model_;  // the tier's; made last, when nothing can fail any more
 };
 
 }  // namespace ellm::serve

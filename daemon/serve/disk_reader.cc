@@ -2,7 +2,6 @@
 #include "daemon/serve/disk_reader.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +11,8 @@ namespace {
 
 using shm::DiskFault;
 
-constexpr std::chrono::seconds kMeasureAgain{60};  // a disk that was too slow is tried again
+constexpr std::chrono::seconds kMeasureAgain{60};       // a disk that was too slow is tried again
+constexpr std::chrono::milliseconds kAwaitMemory{100};  // for the list of files, without which nothing goes on
 
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
@@ -83,22 +83,28 @@ void DiskReader::withdraw(const DiskModel& model, std::span<const std::unique_pt
 // The thread's own.
 
 void DiskReader::loop() {
-  survey();
   std::unique_lock lock(catalog_.mutex);
   while (!catalog_.quit) {
-    if (DiskFetch* fetch = queue_.pop()) read(lock, *fetch);
-    else if (!look_at_one(lock)) catalog_.for_reader.wait(lock);
+    const bool done = catalog_.attempt(lock, [&] { turn(lock); });
+    if (!done && !catalog_.surveyed && !catalog_.quit) catalog_.for_reader.wait_for(lock, kAwaitMemory);
   }
 }
 
-/// Names and sizes of all files.
-void DiskReader::survey() {
+void DiskReader::turn(std::unique_lock<std::mutex>& lock) {
+  if (!catalog_.surveyed) survey(lock);
+  else if (DiskFetch* fetch = queue_.pop()) read(lock, *fetch);
+  else if (!look_at_one(lock)) catalog_.for_reader.wait(lock);
+}
+
+/// Names and sizes of all files; all of them: `erase` and the budget are promises.
+void DiskReader::survey(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
   std::vector<std::shared_ptr<DiskFile>> found;
   catalog_.directory->list([&](DiskDirectory::Entry entry) {
     found.push_back(std::make_shared<DiskFile>(
         DiskFile{std::move(entry.name), entry.bytes, entry.name_space, 0, entry.last_use_s, 0, false}));
   });
-  std::lock_guard lock(catalog_.mutex);
+  lock.lock();
   for (auto& file : found) catalog_.files.add(std::move(file));
   catalog_.surveyed = true;
   catalog_.for_writer.notify_one();
@@ -109,12 +115,7 @@ bool DiskReader::look_at_one(std::unique_lock<std::mutex>& lock) {
   const auto found = std::ranges::find_if(catalog_.models, [](const auto& each) { return !each->known; });
   if (found == catalog_.models.end()) return false;
   const std::shared_ptr<DiskModel> model = *found;
-  if (!std::exchange(model->listed, true)) {
-    const auto& all = catalog_.files.all();
-    for (auto at = all.lower_bound(model->name_prefix); at != all.end() && at->first.starts_with(model->name_prefix);
-         ++at)
-      model->to_look_at.push_back(at->first);
-  }
+  if (!model->listed) list(*model);
   if (model->to_look_at.empty()) {
     looked_at_all(lock, *model);
     return true;
@@ -143,6 +144,14 @@ bool DiskReader::look_at_one(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
+/// Where memory lacks, what an earlier process left is not found.
+void DiskReader::list(DiskModel& model) {
+  model.listed = true;
+  const auto& all = catalog_.files.all();
+  for (auto at = all.lower_bound(model.name_prefix); at != all.end() && at->first.starts_with(model.name_prefix); ++at)
+    model.to_look_at.push_back(at->first);
+}
+
 void DiskReader::looked_at_all(std::unique_lock<std::mutex>& lock, DiskModel& model) {
   model.known = true;
   model.wake();
@@ -155,8 +164,7 @@ void DiskReader::looked_at_all(std::unique_lock<std::mutex>& lock, DiskModel& mo
   for (const auto& [fault, what] : kinds) {
     if (count(fault) != 0) line += (line.empty() ? "" : ", ") + std::to_string(count(fault)) + " " + what;
   }
-  if (!line.empty())
-    catalog_.warn(lock, "prefixes on disk, " + catalog_.options.directory + ": files skipped: " + line);
+  if (!line.empty()) catalog_.warn(lock, {"prefixes on disk, ", catalog_.options.directory, ": files skipped: ", line});
 }
 
 void DiskReader::read(std::unique_lock<std::mutex>& lock, DiskFetch& fetch) {
@@ -184,22 +192,21 @@ void DiskReader::read(std::unique_lock<std::mutex>& lock, DiskFetch& fetch) {
 uint32_t DiskReader::read_pages(DiskFetch& fetch, double& seconds) const {
   const auto start = Clock::now();
   const uint64_t page_bytes = fetch.model->page_bytes;
-  const DiskFile* open_file = nullptr;
-  int fd = -1;
+  const DiskFile* opened = nullptr;
+  shm::Descriptor file;
   uint32_t done = 0;
   for (const DiskPlace& place : fetch.places) {
     if (fetch.abandoned) break;
     const uint64_t offset = place.file->payload_offset + place.index * page_bytes;
-    if (place.file.get() != open_file) {
-      if (fd >= 0) close(fd);
-      open_file = place.file.get();
-      fd = catalog_.directory->open_file(open_file->name);
-      if (fd >= 0) posix_fadvise(fd, static_cast<off_t>(offset), 0, POSIX_FADV_WILLNEED);
+    if (place.file.get() != opened) {
+      opened = place.file.get();
+      file = catalog_.directory->open_file(opened->name);
+      if (file) posix_fadvise(file.get(), static_cast<off_t>(offset), 0, POSIX_FADV_WILLNEED);
     }
-    if (fd < 0 || !shm::read_disk_payload(fd, offset, {fetch.payloads[done], page_bytes}, place.page.checksum)) break;
+    const std::span<std::byte> to(fetch.payloads[done], page_bytes);
+    if (!file || !shm::read_disk_payload(file.get(), offset, to, place.page.checksum)) break;
     fetch.done.store(++done, std::memory_order_release);
   }
-  if (fd >= 0) close(fd);
   seconds = seconds_since(start);
   return done;
 }
@@ -209,8 +216,9 @@ void DiskReader::drop_damaged(std::unique_lock<std::mutex>& lock, std::shared_pt
   const uint32_t pages = catalog_.forget(file);
   catalog_.counters.pages_damaged += pages;
   catalog_.directory->remove(file->name);
-  catalog_.warn(lock, "prefixes on disk: " + catalog_.options.directory + "/" + file->name +
-                          " was damaged: " + std::to_string(pages) + " pages dropped");
+  const std::string count = std::to_string(pages);  // short enough to need no memory
+  catalog_.warn(lock, {"prefixes on disk: ", catalog_.options.directory, "/", file->name, " was damaged: ", count,
+                       " pages dropped"});
 }
 
 }  // namespace ellm::serve

@@ -48,8 +48,10 @@ class DiskReader {
 
  private:
   void loop();
-  void survey();
+  void turn(std::unique_lock<std::mutex>& lock);
+  void survey(std::unique_lock<std::mutex>& lock);
   bool look_at_one(std::unique_lock<std::mutex>& lock);
+  void list(DiskModel& model);
   void looked_at_all(std::unique_lock<std::mutex>& lock, DiskModel& model);
   void read(std::unique_lock<std::mutex>& lock, DiskFetch& fetch);
   uint32_t read_pages(DiskFetch& fetch, double& seconds) const;

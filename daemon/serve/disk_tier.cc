@@ -2,15 +2,19 @@
 #include "daemon/serve/disk_tier.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace ellm::serve {
 
 std::shared_ptr<DiskTier> DiskTier::open(const DiskOptions& options) {
   std::string why;
-  auto directory = DiskDirectory::open(options.directory, why);
-  if (directory)
-    return std::shared_ptr<DiskTier>(new DiskTier(std::make_unique<DiskCatalog>(options, std::move(directory))));
+  try {
+    if (auto directory = DiskDirectory::open(options.directory, why))
+      return std::shared_ptr<DiskTier>(new DiskTier(std::make_unique<DiskCatalog>(options, std::move(directory))));
+  } catch (const std::system_error& e) {  // no thread is to be had
+    why = e.what();
+  }
   options.warn("prefixes are not kept on disk: " + options.directory + ": " + why);
   return nullptr;
 }
@@ -44,6 +48,11 @@ void DiskTier::detach(DiskModel& model, std::span<const std::unique_ptr<DiskFetc
   writer_.withdraw(write);
   std::lock_guard lock(catalog_->mutex);
   std::erase_if(catalog_->models, [&](const auto& each) { return each.get() == &model; });
+}
+
+void DiskTier::no_memory() {
+  std::unique_lock lock(catalog_->mutex);
+  catalog_->no_memory(lock);
 }
 
 void DiskTier::erase(const std::string& name_prefix, std::optional<uint64_t> name_space) {

@@ -29,6 +29,8 @@ class DiskTier {
   std::shared_ptr<DiskModel> attach(const shm::DiskFormat& format, std::function<void()> wake);
   /// Returns when no thread works for it any more.
   void detach(DiskModel& model, std::span<const std::unique_ptr<DiskFetch>> fetches, const DiskWrite& write);
+  /// A model goes without it for lack of memory.
+  void no_memory();
   DiskReader& reader() { return reader_; }
   DiskWriter& writer() { return writer_; }
 

@@ -80,11 +80,12 @@ void DiskWriter::erase(const std::string& name_prefix, std::optional<uint64_t> n
   const auto meant = [&](const DiskWrite& write) {
     return write.model->name_prefix.starts_with(name_prefix) && (!name_space || write.run.name_space == *name_space);
   };
-  const size_t before = erased_.size();
+  std::vector<std::shared_ptr<DiskFile>> going;
   for (const auto& [name, file] : catalog_.files.all()) {
-    if (name.starts_with(name_prefix) && (!name_space || file->name_space == *name_space)) erased_.push_back(name);
+    if (name.starts_with(name_prefix) && (!name_space || file->name_space == *name_space)) going.push_back(file);
   }
-  for (size_t i = before; i < erased_.size(); ++i) catalog_.forget(catalog_.files.find(erased_[i]));
+  erased_.insert(erased_.end(), going.begin(), going.end());  // from here on nothing can fail
+  for (const auto& file : going) catalog_.forget(file);
   for (DiskWrite* each = queue_.front(); each; each = each->next) each->unwanted |= meant(*each);
   if (being_written_) being_written_->unwanted |= meant(*being_written_);
   catalog_.for_writer.notify_one();
@@ -110,26 +111,27 @@ void DiskWriter::loop() {
     if (catalog_.surveyed) make_room(lock, 0);  // the budget may be less than last time
     if (DiskWrite* next = catalog_.quit || !catalog_.surveyed ? nullptr : queue_.pop()) write(lock, *next);
     if (!catalog_.quit && Clock::now() < store_next) continue;
-    store_uses(lock);
+    catalog_.attempt(lock, [&] { store_uses(lock); });
     store_next = Clock::now() + kStoreUses;
     if (catalog_.quit) return;
   }
 }
 
 void DiskWriter::remove_erased(std::unique_lock<std::mutex>& lock) {
-  const auto names = std::exchange(erased_, {});
+  const auto going = std::exchange(erased_, {});
   lock.unlock();
-  for (const std::string& name : names) catalog_.directory->remove(name);
+  for (const auto& file : going) catalog_.directory->remove(file->name);
   lock.lock();
 }
 
 void DiskWriter::store_uses(std::unique_lock<std::mutex>& lock) {
-  std::vector<std::pair<std::string, int64_t>> uses;
+  std::vector<std::pair<std::shared_ptr<DiskFile>, int64_t>> uses;
   for (const auto& [name, file] : catalog_.files.all()) {
-    if (std::exchange(file->touched, false)) uses.emplace_back(name, file->last_use_s);
+    if (file->touched) uses.emplace_back(file, file->last_use_s);
   }
+  for (const auto& [file, use] : uses) file->touched = false;
   lock.unlock();
-  for (const auto& [name, use] : uses) catalog_.directory->store_use(name, use);
+  for (const auto& [file, use] : uses) catalog_.directory->store_use(file->name, use);
   lock.lock();
 }
 
@@ -147,7 +149,7 @@ void DiskWriter::make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes) {
 
 void DiskWriter::write(std::unique_lock<std::mutex>& lock, DiskWrite& write) {
   being_written_ = &write;
-  write_whole_pages(lock, write);
+  catalog_.attempt(lock, [&] { write_whole_pages(lock, write); });
   being_written_ = nullptr;
   write.busy = false;
   write.model->wake();
@@ -170,6 +172,8 @@ void DiskWriter::write_whole_pages(std::unique_lock<std::mutex>& lock, DiskWrite
   const uint64_t bytes = header.size() + pages.size() * page_bytes;
   lock.lock();
   if (bytes > catalog_.options.budget_bytes || !catalog_.counters.writing || write.unwanted) return;
+  auto file = std::make_shared<DiskFile>(
+      DiskFile{name, bytes, write.run.name_space, header.size(), std::time(nullptr), write.run.depth, false});
   make_room(lock, bytes);
   lock.unlock();
   const int error = write_file(write, header, name);
@@ -177,14 +181,18 @@ void DiskWriter::write_whole_pages(std::unique_lock<std::mutex>& lock, DiskWrite
   if (error != 0) {
     catalog_.counters.writing = false;
     return catalog_.warn(
-        lock, "prefixes are not written to disk any more: " + catalog_.options.directory + ": " + std::strerror(error));
+        lock, {"prefixes are not written to disk any more: ", catalog_.options.directory, ": ", std::strerror(error)});
   }
   if (write.unwanted) return catalog_.directory->remove(name);
   if (const auto before = catalog_.files.find(name)) catalog_.forget(before);
-  auto file = std::make_shared<DiskFile>(
-      DiskFile{name, bytes, write.run.name_space, header.size(), std::time(nullptr), write.run.depth, false});
-  catalog_.files.add(file);
-  write.model->texts.insert(file, write.run);
+  try {
+    catalog_.files.add(file);
+    write.model->texts.insert(file, write.run);
+  } catch (const std::bad_alloc&) {  // a file that nobody knows of would not be erased
+    catalog_.forget(file);
+    catalog_.directory->remove(name);
+    throw;
+  }
   catalog_.counters.pages_written += pages.size();
   allowance_bytes_ -= static_cast<double>(bytes);
 }

@@ -68,7 +68,7 @@ class DiskWriter {
   DiskCatalog& catalog_;
   // Guarded by the catalog's mutex.
   bool hurry_ = false;
-  std::vector<std::string> erased_;  // files that are not removed yet
+  std::vector<std::shared_ptr<DiskFile>> erased_;  // that are not removed yet
   DiskQueue<DiskWrite> queue_;
   DiskWrite* being_written_ = nullptr;
   double allowance_bytes_;  // that may be written

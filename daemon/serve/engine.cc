@@ -357,8 +357,8 @@ uint32_t Engine::add_servable(const std::string& name, Servable servable) {
   const uint64_t kv_tokens = uint64_t{servable.kv->total_pages()} * shm::kPageTokens;
   servable.context = static_cast<uint32_t>(std::min<uint64_t>(servable.context, kv_tokens));
   if (servable.disk_tier) {
-    servable.disk = std::make_unique<DiskPages>(servable.disk_tier, servable.fingerprint, *servable.kv,
-                                                impl_->limits.max_running, [this] { impl_->poke(); });
+    servable.disk = DiskPages::make(servable.disk_tier, servable.fingerprint, *servable.kv, impl_->limits.max_running,
+                                    [this] { impl_->poke(); });
   }
   auto queue = std::make_unique<ModelQueue>(name, std::move(servable), impl_->limits, impl_->kernels, impl_->pool,
                                             impl_->now, *impl_);

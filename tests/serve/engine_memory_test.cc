@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "daemon/serve/disk_tier.h"
 #include "tests/serve/answer.h"
+#include "tests/support/temp_dir.h"
 
 namespace {
 
@@ -13,6 +15,7 @@ thread_local int spared = 0;  // scopes of this thread that are not refused anyt
 std::atomic<int64_t> before_refusal{INT64_MAX};
 std::atomic<int64_t> refusals_left{0};  // a refusal of more than one lasts
 std::atomic<uint32_t> refused{0};
+thread_local uint64_t allocated = 0;  // bytes
 
 struct Spare {
   Spare() { ++spared; }
@@ -27,6 +30,7 @@ bool refuse() {
 }
 
 void* allocate(size_t bytes) {
+  allocated += bytes;
   void* memory = refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
   if (!memory) throw std::bad_alloc();
   return memory;
@@ -191,6 +195,128 @@ TEST(EngineMemory, AModelGoesWithoutMemory) {
     for (Answer& answer : answers) EXPECT_TRUE(answer.wait());
     refuse_no_more();
     rig.engine->add_servable("fake", spared_servable(Fake{rig.script}));
+  }
+}
+
+/// Engine after engine over one directory of prefixes.
+class DiskMemory : public ::testing::Test {
+ protected:
+  DiskMemory() {
+    options_.directory = (dir_.path() / "prefixes").string();
+    options_.budget_bytes = 50'000;  // of which the texts want more
+    options_.rest = std::chrono::milliseconds(0);
+    options_.bytes_per_day = 1 << 30;
+    options_.read_always = true;
+    options_.warn = [this](const std::string&) { ++warnings_; };
+  }
+  void boot() {
+    rig_.reset();
+    tier_ = DiskTier::open(options_);
+    rig_ = std::make_unique<Rig>();
+    EXPECT_TRUE(rig_->engine->remove_model("fake"));
+    Servable servable = spared_servable(Fake{rig_->script});
+    servable.disk_tier = tier_;
+    servable.fingerprint = "weights";
+    rig_->engine->add_servable("fake", std::move(servable));
+  }
+  /// The failures.
+  uint32_t ask(uint32_t salt) {
+    Answer answer;
+    EngineRequest request = greedy(prompt_of(300, salt), 5, answer);  // long enough to wait for the list of files
+    rig_->engine->submit(std::move(request));
+    EXPECT_TRUE(answer.wait()) << salt;
+    if (!answer.failure) {
+      EXPECT_EQ(answer.tokens, alone(prompt_of(300, salt), 5, true)) << salt;
+    }
+    return answer.failure ? 1 : 0;
+  }
+  /// A life of the daemon: what the last life wrote last is read, new texts are written and older ones go. The
+  /// failures.
+  uint32_t live(uint32_t salt) {
+    boot();
+    uint32_t failures = 0;
+    for (const uint32_t each : {salt - 1, salt, salt + 1}) failures += ask(each);
+    rig_.reset();  // writes what is left
+    pages_read_ += tier_->counters().pages_read;
+    return failures;
+  }
+  /// What the tier believes is what there is; then it ends.
+  void expect_known() {
+    uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.directory)) bytes += entry.file_size();
+    EXPECT_EQ(tier_->counters().bytes, bytes);
+    EXPECT_LE(bytes, options_.budget_bytes);
+    tier_.reset();
+  }
+
+  const Spare spare_;
+  tests::TempDir dir_;
+  DiskOptions options_;
+  std::atomic<uint32_t> warnings_{0};
+  uint64_t pages_read_ = 0;
+  std::shared_ptr<DiskTier> tier_;
+  std::unique_ptr<Rig> rig_;
+};
+
+/// Of the tier's threads, too: what they lack memory for is left out, counted, and said.
+TEST_F(DiskMemory, OneFailedAllocationFailsOneRequestAtMost) {
+  live(8);
+  expect_known();
+  uint32_t left_out = 0, failed = 0;
+  int64_t k = 0;
+  for (; !HasFailure(); ++k) {
+    warnings_ = 0;
+    refuse_from(k, 1);
+    const uint32_t failures = live(static_cast<uint32_t>(10 + 2 * k));
+    refuse_no_more();
+    const uint64_t memory_failures = tier_->counters().memory_failures;
+    EXPECT_LE(failures + memory_failures, 1u) << "allocation " << k;
+    EXPECT_EQ(warnings_, memory_failures) << "allocation " << k;
+    EXPECT_TRUE(tier_->counters().writing);
+    expect_known();
+    left_out += memory_failures;
+    failed += failures;
+    if (refused == 0) break;
+  }
+  RecordProperty("allocations", static_cast<int>(k));
+  RecordProperty("left out", static_cast<int>(left_out));
+  RecordProperty("failed", static_cast<int>(failed));
+  EXPECT_GT(left_out, 30u);
+  EXPECT_GT(pages_read_, k * 4u);  // of 10, where the file was found
+}
+
+/// A model whose slots and buffer are not to be had is served without the disk.
+TEST_F(DiskMemory, AModelGoesWithoutTheDisk) {
+  tier_ = DiskTier::open(options_);
+  const Fake fake;
+  for (int64_t k = 0;; ++k) {
+    Servable servable = fake.servable();
+    const auto make = [&] { return DiskPages::make(tier_, "weights", *servable.kv, 8, [] {}); };
+    --spared;
+    refuse_from(k, 1);
+    auto pages = make();
+    refuse_no_more();
+    ++spared;
+    EXPECT_EQ(tier_->counters().memory_failures, static_cast<uint64_t>(pages ? k : k + 1));
+    if (pages) break;
+    ASSERT_LT(k, 100);
+  }
+  EXPECT_EQ(warnings_, 1u);
+}
+
+/// What the plan of a model's memory counts for the disk is what it takes.
+TEST_F(DiskMemory, IsCountedInThePlan) {
+  tier_ = DiskTier::open(options_);
+  for (const uint32_t head_dim : {8u, 64u, 2048u}) {
+    shm::StoreOptions options;
+    options.geometry = {4, 2, head_dim, shm::KvType::f16, shm::KvType::int8};
+    options.pages = 4;
+    const auto kv = shm::KvPages::create(options);
+    const uint64_t before = allocated;
+    const auto pages = DiskPages::make(tier_, "weights", *kv, 8, [] {});
+    const uint64_t counted = DiskPages::memory_bytes(options.geometry, 8);
+    EXPECT_GE(counted + 2000, allocated - before) << head_dim;
+    EXPECT_LE(counted, (allocated - before) * 11 / 10) << head_dim;
   }
 }
 
