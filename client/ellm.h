@@ -98,8 +98,9 @@ typedef struct ellm_reply ellm_reply;
 enum {             // ellm_request_set_text
   ELLM_MODEL = 1,  // default: the daemon's default model
   ELLM_PROMPT = 2,
-  ELLM_TOOLS = 3,     // a JSON array
-  ELLM_VARIABLES = 4  // a JSON object: further variables of the chat template
+  ELLM_TOOLS = 3,      // a JSON array
+  ELLM_VARIABLES = 4,  // a JSON object: further variables of the chat template
+  ELLM_NAMESPACE = 5   // whose prefixes are found and kept, as the daemon's configuration names it; default: your own
 };
 enum {                   // ellm_request_set_number
   ELLM_TEMPERATURE = 1,  // 0.7; 0: greedy
@@ -205,6 +206,28 @@ ELLM_API int ellm_models_remove(ellm_client* client, const char* name);
 // The reply has a status, and the loaded models.
 ELLM_API int ellm_status(ellm_client* client, ellm_reply** reply);
 
+// ---- the cache -----------------------------------------------------------------------------------------------------
+
+// The prefixes that the daemon has computed and keeps. `model` NULL: all that are loaded. `name_space`: one of the
+// daemon's configuration, whose prefixes others use too; NULL: your own. `whose`: "all" or a uid, for administrators;
+// NULL: yours.
+
+// The reply has prefixes, those used last first.
+ELLM_API int ellm_cache_list(ellm_client* client, const char* model, const char* name_space, ellm_reply** reply);
+// The reply has cache models and cache owners.
+ELLM_API int ellm_cache_stat(ellm_client* client, const char* model, const char* whose, ellm_reply** reply);
+// Keeps a prefix (ellm_prefix_info.prefix, or its first 8 digits or more) from being given up for others; or no longer.
+// The reply has the prefix.
+ELLM_API int ellm_cache_pin(ellm_client* client, const char* name_space, const char* prefix, ellm_reply** reply);
+ELLM_API int ellm_cache_unpin(ellm_client* client, const char* name_space, const char* prefix, ellm_reply** reply);
+// Gives all up; what is pinned only where `pinned` is not 0. The reply has a cache change.
+ELLM_API int ellm_cache_flush(ellm_client* client, const char* model, const char* name_space, const char* whose,
+                              int pinned, ellm_reply** reply);
+// Computes what begins requests to come, before they need it: the request's messages through the chat template (unless
+// ELLM_VARIABLES says otherwise without what asks for an answer), or its prompt's text. Its ELLM_MODEL and
+// ELLM_NAMESPACE count, nothing else. `pin` not 0: and pins it. The reply has a cache change.
+ELLM_API int ellm_cache_warm(ellm_client* client, const ellm_request* request, int pin, ellm_reply** reply);
+
 // ---- replies -------------------------------------------------------------------------------------------------------
 
 enum { ELLM_FINISH_STOP = 1, ELLM_FINISH_LENGTH = 2, ELLM_FINISH_CANCELLED = 3, ELLM_FINISH_DEADLINE = 4 };
@@ -240,6 +263,43 @@ typedef struct {
   uint64_t served, prompt_tokens, completion_tokens;
 } ellm_status_info;
 
+// A stored text that no other stored text continues.
+typedef struct {
+  size_t struct_size;
+  const char *model, *name_space;  // name_space: empty: your own
+  const char* prefix;              // 16 hexadecimal digits: what it is called here
+  const char *head, *tail;         // its first and last tokens as text
+  uint64_t bytes;                  // of its pages, also those that it shares with others
+  double age_s;                    // since it was used last
+  uint32_t tokens;
+  int32_t pinned, in_use;
+} ellm_prefix_info;
+
+typedef struct {
+  size_t struct_size;
+  const char* model;
+  uint64_t page_bytes;
+  uint32_t page_tokens, pages, free_pages, cached_pages, pinned_pages, most_pinned_pages;
+  uint32_t damaged_pages;  // found and dropped since the daemon's start
+} ellm_cache_model_info;
+
+// One namespace's part of a model's cache. Counts since it last had nothing.
+typedef struct {
+  size_t struct_size;
+  const char *model, *owner;  // "uid 1000", or a namespace's name
+  uint64_t bytes;
+  uint64_t cached_tokens, computed_tokens;  // of prompts
+  uint64_t evicted_pages;
+  uint32_t pages, pinned_pages, used_pages;  // used: by requests that run
+  uint32_t share_pages;                      // that others cannot take; 0: it was not used for long
+} ellm_cache_owner_info;
+
+typedef struct {
+  size_t struct_size;
+  uint64_t flushed_pages, flushed_bytes;  // of flush
+  uint32_t prompt_tokens, cached_tokens;  // of warm: the text's; those that were there already
+} ellm_cache_change_info;
+
 // Nothing of a kind that the reply has not: NULL, a count of 0, or ELLM_E_ARGUMENT. Counts and lengths may be NULL.
 ELLM_API const char* ellm_reply_text(const ellm_reply* reply, size_t* length);
 ELLM_API const uint32_t* ellm_reply_tokens(const ellm_reply* reply, size_t* count);
@@ -254,6 +314,13 @@ ELLM_API size_t ellm_reply_model_count(const ellm_reply* reply);
 ELLM_API int ellm_reply_model(const ellm_reply* reply, size_t index, ellm_model_info* info);
 ELLM_API int ellm_reply_completion(const ellm_reply* reply, ellm_completion_info* info);
 ELLM_API int ellm_reply_status(const ellm_reply* reply, ellm_status_info* info);
+ELLM_API size_t ellm_reply_prefix_count(const ellm_reply* reply);
+ELLM_API int ellm_reply_prefix(const ellm_reply* reply, size_t index, ellm_prefix_info* info);
+ELLM_API size_t ellm_reply_cache_model_count(const ellm_reply* reply);
+ELLM_API int ellm_reply_cache_model(const ellm_reply* reply, size_t index, ellm_cache_model_info* info);
+ELLM_API size_t ellm_reply_cache_owner_count(const ellm_reply* reply);
+ELLM_API int ellm_reply_cache_owner(const ellm_reply* reply, size_t index, ellm_cache_owner_info* info);
+ELLM_API int ellm_reply_cache_change(const ellm_reply* reply, ellm_cache_change_info* info);
 ELLM_API void ellm_reply_free(ellm_reply* reply);
 
 #ifdef __cplusplus

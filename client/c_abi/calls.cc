@@ -6,16 +6,6 @@ using namespace ellm::client::c_abi;
 
 namespace {
 
-/// Runs `body(client)` and hands out the reply that it returns.
-template <class Body>
-int ask(ellm_client* client, ellm_reply** out, Body&& body) {
-  return guarded([&] {
-    require(client != nullptr, "the client is NULL");
-    require(out != nullptr, "where to put the reply is NULL");
-    *out = new ellm_reply(body(client->client));
-  });
-}
-
 int models(ellm_client* client, ModelsAction action, const char* name, ellm_reply** out) {
   return ask(client, out, [&](Client& c) {
     require(action == ModelsAction::list || name != nullptr, "the model's name is NULL");
@@ -85,7 +75,7 @@ int ellm_score(ellm_client* client, const ellm_request* request, uint32_t top, e
   return ask(client, out, [&](Client& c) {
     require(request != nullptr, "the request is NULL");
     Score text;
-    text.model = request->model, text.text = request->prompt;
+    text.model = request->model, text.namespace_ = request->name_space, text.text = request->prompt;
     text.tokens = request->tokens, text.use_tokens = request->use_tokens, text.top = top;
     text.priority = request->priority, text.deadline_ms = request->deadline_ms;
     Scores scores = c.score(std::move(text));

@@ -56,13 +56,15 @@ class Inbox {
 
 Generate generate_of(const ellm_request& r) {
   Generate out;
-  out.model = r.model, out.prompt = r.prompt, out.tokens = r.tokens, out.use_tokens = r.use_tokens;
+  out.model = r.model, out.namespace_ = r.name_space, out.prompt = r.prompt, out.tokens = r.tokens,
+  out.use_tokens = r.use_tokens;
   out.sampling = r.sampling, out.priority = r.priority, out.deadline_ms = r.deadline_ms, out.n = r.n;
   return out;
 }
 Chat chat_of(const ellm_request& r) {
   Chat out;
-  out.model = r.model, out.messages = r.messages, out.tools = r.tools, out.variables = r.variables;
+  out.model = r.model, out.namespace_ = r.name_space, out.messages = r.messages, out.tools = r.tools,
+  out.variables = r.variables;
   out.sampling = r.sampling, out.priority = r.priority, out.deadline_ms = r.deadline_ms, out.n = r.n;
   return out;
 }

@@ -15,7 +15,7 @@ struct ellm_client {
 };
 
 struct ellm_request {
-  std::string model, prompt, tools, variables;
+  std::string model, name_space, prompt, tools, variables;
   std::vector<uint32_t> tokens;
   bool use_tokens = false;
   std::vector<ellm::client::ChatMessage> messages;
@@ -33,6 +33,7 @@ struct ellm_reply {
   std::optional<ellm::client::Completion> completion = {};  // but for what stands above
   std::vector<ellm::client::ModelInfo> models = {};
   std::optional<ellm::client::StatusReply> status = {};
+  std::optional<ellm::client::CacheReply> cache = {};
   std::vector<ellm_reply> others = {};  // samples behind the first
 };
 
@@ -62,6 +63,16 @@ int guarded(Body&& body) noexcept {
   } catch (...) {
     return note_failure();
   }
+}
+
+/// Runs `body(client)` and hands out the reply that it returns.
+template <class Body>
+int ask(ellm_client* client, ellm_reply** out, Body&& body) {
+  return guarded([&] {
+    require(client != nullptr, "the client is NULL");
+    require(out != nullptr, "where to put the reply is NULL");
+    *out = new ellm_reply(body(client->client));
+  });
 }
 
 /// A caller's text; throws BadArgument.

@@ -11,6 +11,7 @@ std::string& text_option(ellm_request& request, int option) {
     case ELLM_PROMPT: return request.prompt;
     case ELLM_TOOLS: return request.tools;
     case ELLM_VARIABLES: return request.variables;
+    case ELLM_NAMESPACE: return request.name_space;
   }
   throw BadArgument{"no such text option"};
 }

@@ -1,5 +1,5 @@
 // complete [PROMPT]: what libellm offers, from C. Continues a prompt in both ways of streaming, cancels one, and shows
-// tokens, scores, models and the daemon's state.
+// tokens, scores, the cache, models and the daemon's state.
 //
 //   cc -std=c99 complete.c $(pkg-config --cflags --libs ellm) -o complete && ./complete "Once upon a time"
 #include <ellm.h>
@@ -78,6 +78,27 @@ static void score(ellm_client *client, const ellm_request *request) {
   ellm_reply_free(scores);
 }
 
+/* Computes the prompt before it is needed, keeps it for now, and lists what is cached. */
+static void warm_and_list(ellm_client *client, const ellm_request *request) {
+  ellm_reply *warmed, *list, *unpinned;
+  ellm_cache_change_info change = {.struct_size = sizeof change};
+  ellm_prefix_info prefix = {.struct_size = sizeof prefix};
+  size_t i;
+  check(ellm_cache_warm(client, request, 1, &warmed), "warm");
+  check(ellm_reply_cache_change(warmed, &change), "warm");
+  printf("warmed %u tokens\n", (unsigned)change.prompt_tokens);
+  check(ellm_cache_list(client, NULL, NULL, &list), "list");
+  for (i = 0; i < ellm_reply_prefix_count(list); i++) {
+    check(ellm_reply_prefix(list, i, &prefix), "prefix");
+    if (!prefix.pinned) continue;
+    check(ellm_cache_unpin(client, NULL, prefix.prefix, &unpinned), "unpin");
+    printf("pinned: %u tokens of %s, \"%s\"\n", (unsigned)prefix.tokens, prefix.model, prefix.head);
+    ellm_reply_free(unpinned);
+  }
+  ellm_reply_free(list);
+  ellm_reply_free(warmed);
+}
+
 static void show_daemon(ellm_client *client) {
   ellm_reply *status, *models;
   ellm_status_info info = {.struct_size = sizeof info};
@@ -112,6 +133,7 @@ int main(int argc, char **argv) {
   piece_by_piece(client, request, 3);
   tokens_and_back(client, prompt);
   score(client, request);
+  warm_and_list(client, request);
   show_daemon(client);
   ellm_request_free(request);
   ellm_client_free(client);

@@ -1,6 +1,4 @@
 // libellm.so through ellm.h, against a server that the test scripts.
-#include <ellm.h>
-
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -8,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/client/client_fixture.h"
+#include "tests/client/c_abi_fixture.h"
 
 namespace ellm::client {
 namespace {
@@ -25,27 +23,6 @@ static_assert(ELLM_E_CANCELLED == static_cast<int>(ErrorCode::cancelled) && ELLM
 static_assert(ELLM_E_DEADLINE == static_cast<int>(ErrorCode::deadline));
 static_assert(ELLM_ADD_REPLACE - ELLM_ADD_LOAD == static_cast<int>(Adding::replace));
 static_assert(ELLM_FINISH_DEADLINE == static_cast<int>(FinishReason::deadline));
-
-class CAbi : public ClientTest {
- protected:
-  ~CAbi() override {
-    ellm_reply_free(reply_);
-    ellm_stream_free(stream_);
-    ellm_request_free(request_);
-    ellm_client_free(client_);
-  }
-  void connect() {
-    ellm_connect_options options = ELLM_CONNECT_OPTIONS;
-    options.socket_path = path_.c_str();
-    ASSERT_EQ(ellm_connect(&options, &client_), ELLM_OK) << ellm_error_message();
-    ASSERT_EQ(ellm_request_new(&request_), ELLM_OK);
-  }
-
-  ellm_client* client_ = nullptr;
-  ellm_request* request_ = nullptr;
-  ellm_stream* stream_ = nullptr;
-  ellm_reply* reply_ = nullptr;
-};
 
 TEST_F(CAbi, EveryOptionReachesTheDaemon) {
   std::promise<Generate> generate;

@@ -31,6 +31,7 @@ class Example(unittest.TestCase):
             self.assertIn("\ncancelled\n", rest)
             self.assertIn("\nback: I\n", rest)
             self.assertIn("24 tokens of stories", done.stdout)
+            self.assertRegex(rest, r"warmed 2 tokens\npinned: \d+ tokens of stories, \"")
             self.assertIn("model stories (llama), loaded", rest)
             daemon.wait_idle()
 
