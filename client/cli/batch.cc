@@ -89,8 +89,8 @@ class Batch {
  public:
   Batch(const CommandLine& line, const UrgencyOptions& urgency, const Options& options, const BatchInput& input,
         BatchOutput& output)
-      : model_(line.model), urgency_(urgency), in_flight_(options.in_flight), input_(input), output_(output),
-        client_(line.client_options(interrupted)), texts_(client_), limit_(in_flight_),
+      : model_(line.model), name_space_(line.name_space), urgency_(urgency), in_flight_(options.in_flight),
+        input_(input), output_(output), client_(line.client_options(interrupted)), texts_(client_), limit_(in_flight_),
         progress_(output.done(), input.lines().size()) {}
 
   /// False when Ctrl-C has ended it.
@@ -129,7 +129,12 @@ class Batch {
         if (line.bytes > client::kMaxFrameBytes)
           throw LineError("too_large", format("has more than %u MiB", client::kMaxFrameBytes >> 20));
         waiting_.push_back({next_, parse_request(parse_line(input_.read(line)), model_)});
-        std::visit([&](auto& request) { urgency_.apply(request); }, waiting_.back().request);
+        std::visit(
+            [&](auto& request) {
+              request.namespace_ = name_space_;
+              urgency_.apply(request);
+            },
+            waiting_.back().request);
         bytes += line.bytes;
       } catch (const LineError& error) {
         output_.put(next_, broken_line(line, error), true);
@@ -207,7 +212,7 @@ class Batch {
     not_before_ = std::max(not_before_, Clock::now() + pause);
   }
 
-  const std::string model_;
+  const std::string model_, name_space_;
   const UrgencyOptions& urgency_;
   const size_t in_flight_;
   const BatchInput& input_;
@@ -273,6 +278,7 @@ int batch_command(Invocation& invocation) {
       ->check(CLI::Range(1, 4096));
   line.app.add_flag("--restart", options.restart, "Forget the results that are there, and begin anew");
   line.add_model()->description("The model of requests that name none; default: the daemon's default model");
+  line.add_namespace();
   UrgencyOptions urgency(line, client::Priority::batch);
   line.parse();
   if (options.output.empty()) options.output = default_output(options.input);

@@ -135,6 +135,19 @@ class Batch(unittest.TestCase):
         self.assertIn("n must be at least 1", none["error"]["message"])
         self.assertIn("n is 1000000; allowed is 1 to 64", many["response"]["body"]["error"]["message"])
 
+    def test_prefixes_of_a_namespace(self):
+        text = "Once upon a time there was a girl who had a dog."
+        self.write([plain("one", text, max_tokens=1)])
+        with running(models={"stories": STORIES}, options=["--model", "stories"], config='[namespaces]\nopen = "everybody"\n') as daemon:
+            self.batch("--namespace", "open", daemon=daemon)
+            with daemon.connect() as connection:
+                own = connection.generate(text, max_tokens=1)
+                self.assertEqual((own.cached, list(own.recomputed)), (0, ["namespace"]))
+                there = connection.finish(connection.begin(GENERATE, "", text, [], False, sampling(max_tokens=1), None, None, None, "open"))
+                self.assertEqual(there.cached, there.usage[0] - 1)
+            self.batch("--namespace", "nowhere", "--restart", code=65, daemon=daemon)
+            self.assertIn("no namespace 'nowhere'", self.results()[0]["response"]["body"]["error"]["message"])
+
     def test_a_deadline_holds_for_each_request(self):
         self.write([plain("long", "Once", max_tokens=1900, ignore_eos=True), plain("short", "Once", max_tokens=1)])
         self.batch("--deadline", "0.001", "--in-flight", "1")

@@ -67,6 +67,22 @@ class Clients(OneDaemon):
                                                               max_tokens=len(run["out_tokens"])) for run in runs))
         self.assertEqual([answer.tokens for answer in asyncio.run(ask())], [run["out_tokens"] for run in runs])
 
+    def test_a_score_in_a_namespace(self):
+        text = list(range(3, 103))
+
+        async def score():
+            async with ellm.AsyncClient(daemon.socket) as client:
+                return await client.score(text[50:], namespace="open")
+        with running(models={"stories": STORIES}, options=["--model", "stories"], config='[namespaces]\nopen = "everybody"\n') as daemon:
+            with ellm.Client(daemon.socket) as client:
+                client.score(text, namespace="open")
+                asyncio.run(score())
+                for tokens in (text, text[50:]):
+                    self.assertEqual(client.generate(tokens, max_tokens=1).usage.cached_tokens, 0)
+                    self.assertEqual(client.generate(tokens, max_tokens=1, namespace="open").usage.cached_tokens, len(tokens) - 1)
+                with self.assertRaisesRegex(ellm.DaemonError, "no namespace 'nowhere'"):
+                    client.score(text, namespace="nowhere")
+
     def test_scores_are_the_logprobs_of_an_answer(self):
         answer = self.client.generate("Once upon a time", temperature=0, max_tokens=40, logprobs=2)
         self.assertEqual([entry.id for entry in answer.logprobs], answer.tokens)

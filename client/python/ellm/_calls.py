@@ -210,9 +210,10 @@ def render_template(variables: Mapping[str, Any], model: str) -> Question[str]:
     return _One(m.RenderTemplate(0, model, json.dumps(variables)), m.TextReply, lambda reply: reply.text)
 
 
-def score(text: Prompt, model: str, top: int, deadline: Optional[float], priority: PriorityName) -> Question[Scores]:
-    return _Score(m.Score(model=model, text=text if isinstance(text, str) else "", top=top, **_urgency(deadline, priority),
-                          **_text_or_tokens(text)))
+def score(text: Prompt, model: str, namespace: str, top: int, deadline: Optional[float],
+          priority: PriorityName) -> Question[Scores]:
+    return _Score(m.Score(model=model, namespace_=namespace, text=text if isinstance(text, str) else "", top=top,
+                          **_urgency(deadline, priority), **_text_or_tokens(text)))
 
 
 def status() -> Question[m.StatusReply]:

@@ -354,10 +354,10 @@ class AsyncClient:
     async def render_template(self, variables: Mapping[str, Any], *, model: str = "") -> str:
         return await self._run(_calls.render_template(variables, model))
 
-    async def score(self, text: Prompt, *, model: str = "", top: int = 0, deadline: Optional[float] = None,
-                    priority: PriorityName = "interactive") -> Scores:
+    async def score(self, text: Prompt, *, model: str = "", namespace: str = "", top: int = 0,
+                    deadline: Optional[float] = None, priority: PriorityName = "interactive") -> Scores:
         """Log-probabilities of the text's own tokens, and of the `top` best at each position."""
-        return await self._run(_calls.score(text, model, top, deadline, priority))
+        return await self._run(_calls.score(text, model, namespace, top, deadline, priority))
 
     async def status(self) -> m.StatusReply:
         return await self._run(_calls.status())

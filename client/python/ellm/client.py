@@ -309,10 +309,10 @@ class Client:
     def render_template(self, variables: Mapping[str, Any], *, model: str = "") -> str:
         return self._run(_calls.render_template(variables, model))
 
-    def score(self, text: Prompt, *, model: str = "", top: int = 0, deadline: Optional[float] = None,
-              priority: PriorityName = "interactive") -> Scores:
+    def score(self, text: Prompt, *, model: str = "", namespace: str = "", top: int = 0,
+              deadline: Optional[float] = None, priority: PriorityName = "interactive") -> Scores:
         """Log-probabilities of the text's own tokens, and of the `top` best at each position."""
-        return self._run(_calls.score(text, model, top, deadline, priority))
+        return self._run(_calls.score(text, model, namespace, top, deadline, priority))
 
     def status(self) -> m.StatusReply:
         return self._run(_calls.status())
