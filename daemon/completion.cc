@@ -237,7 +237,10 @@ serve::RequestEvents Completion::events(uint32_t sample) {
   events.on_done = [self, sample](serve::Finish finish, const serve::RequestStats& stats) {
     self->leave([&](Inbox& inbox) { inbox.ends.push_back({sample, finish, stats}); });
   };
-  events.on_failed = [self](const std::string& why) { self->leave([&](Inbox& inbox) { inbox.failed = why; }); };
+  events.on_failed = [self](serve::Fault fault, const std::string& why) {
+    const ErrorCode code = fault == serve::Fault::model ? ErrorCode::model_failed : ErrorCode::internal;
+    self->leave([&](Inbox& inbox) { inbox.failed = Failure{code, why}; });
+  };
   return events;
 }
 
@@ -282,7 +285,7 @@ void Completion::take_inbox() {
   if (!inbox.tokens.empty()) take_tokens(std::move(inbox.tokens));
   for (Scored& scored : inbox.scored) take_scores(std::move(scored));
   if (inbox.failed) {
-    fail({ErrorCode::internal, *inbox.failed});
+    fail(*inbox.failed);
     return cancel_engine();  // the other samples
   }
   for (const End& end : inbox.ends) finish(end);

@@ -61,7 +61,7 @@ class Completion : public Job, public Addressee, public std::enable_shared_from_
     std::vector<Drawn> tokens;
     std::vector<Scored> scored;
     std::vector<End> ends;
-    std::optional<std::string> failed;
+    std::optional<Failure> failed;
   };
   struct Sample {
     AnswerText text;

@@ -65,6 +65,9 @@ struct RequestStats {
   std::optional<shm::PageStore::Pin> pin;  // what came of EngineRequest::pin
 };
 
+/// Whose fault it is that a request has failed.
+enum class Fault : uint8_t { daemon, model };
+
 /// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of
 /// on_done and on_failed comes, last. An end token is neither reported nor counted.
 struct RequestEvents {
@@ -73,7 +76,7 @@ struct RequestEvents {
                      const std::vector<std::vector<std::pair<uint32_t, float>>>& top)>
       on_score;
   std::function<void(Finish, const RequestStats&)> on_done;
-  std::function<void(const std::string&)> on_failed;
+  std::function<void(Fault, const std::string&)> on_failed;
 };
 
 struct EngineRequest {

@@ -26,10 +26,17 @@ shm::ShareOptions page_shares(shm::ShareOptions options, const EngineLimits& lim
   return options;
 }
 
+/// A step gave NaN.
+struct NoNumbers : std::runtime_error {
+  NoNumbers()
+      : std::runtime_error("the model computes no numbers (NaN): its file is damaged, or was badly converted") {}
+};
+
 /// The natural log-probabilities of `next` (if there is one) and of the `count` best tokens, ties by the lower id.
 void score_row(std::span<const float> logits, std::optional<uint32_t> next, uint32_t count,
                const kernels::KernelSet& kernels, float& log_prob, std::vector<std::pair<uint32_t, float>>& top) {
   const float total = kernels.log_sum_exp(logits.data(), static_cast<uint32_t>(logits.size()));
+  if (!std::isfinite(total)) throw NoNumbers();
   if (next) log_prob = logits[*next] - total;
   count = std::min<uint32_t>(count, static_cast<uint32_t>(logits.size()));
   if (count == 0) return;
@@ -158,6 +165,7 @@ void ModelQueue::draw_one(const Row& row, std::span<const float> logits, Drawn& 
   try {
     if (!s.request.score) {
       drawn.sampled = s.sampler.sample(logits, row.position, s.request.want_logprobs);
+      if (std::isnan(logits[drawn.sampled.token])) throw NoNumbers();  // only where there is no other token
     } else {
       const auto next = row.position < s.tokens.size() ? std::optional(s.tokens[row.position]) : std::nullopt;
       score_row(logits, next, s.request.score_top, kernels_, drawn.log_prob, drawn.top);
@@ -276,15 +284,16 @@ void ModelQueue::finish(Sequence& s, Finish finish) noexcept {
   s.tell_end(nullptr);
 }
 
-void ModelQueue::fail(Sequence& s, const char* why) noexcept {
+void ModelQueue::fail(Sequence& s, const char* why, Fault fault) noexcept {
   if (s.ended) return;
   s.ended = s.failed = true;
   leave(s, false);
-  s.tell_end(why);
+  s.tell_end(why, fault);
 }
 
 void ModelQueue::fail(Sequence& s, const std::exception& why) noexcept {
-  fail(s, dynamic_cast<const std::bad_alloc*>(&why) ? kNoMemory : why.what());
+  const bool is_models = dynamic_cast<const NoNumbers*>(&why) != nullptr;
+  fail(s, dynamic_cast<const std::bad_alloc*>(&why) ? kNoMemory : why.what(), is_models ? Fault::model : Fault::daemon);
 }
 
 void ModelQueue::drop_ended(SequenceList& sequences) noexcept {

@@ -68,9 +68,9 @@ void Sequence::end(Ending how) {
   ending.compare_exchange_strong(none, how, std::memory_order_relaxed);
 }
 
-void Sequence::tell_end(const char* why) noexcept {
+void Sequence::tell_end(const char* why, Fault fault) noexcept {
   try {
-    if (failed && request.events.on_failed) request.events.on_failed(why);
+    if (failed && request.events.on_failed) request.events.on_failed(fault, why);
     if (!failed && request.events.on_done) request.events.on_done(finish, final_stats);
   } catch (const std::bad_alloc&) {
     return;

@@ -99,7 +99,7 @@ struct Sequence {
   void end(Ending how);
   /// Gives the owner the last word. An owner that throws must not end the engine, which serves the others; one that
   /// had no memory to hear it is to be told again (`told` stays false).
-  void tell_end(const char* why) noexcept;
+  void tell_end(const char* why, Fault fault = Fault::daemon) noexcept;
   RequestStats stats(Clock::time_point now) const;
   bool past_deadline(Clock::time_point now) const { return request.deadline && *request.deadline <= now; }
   RequestRow row(Clock::time_point now) const;

@@ -5,12 +5,16 @@ import random
 import resource
 import socket
 import struct
+import subprocess
+import tempfile
 import time
 import unittest
 
-from harness import STORIES, Daemon, find_real_model, needs_model, running
+from gguf import read as read_gguf
+from harness import STORIES, Daemon, environment, find_real_model, needs_model, running
 from protocol import *
 
+ELLM = os.environ.get("ELLM", "../../build/release/bin/ellm")
 CONFIG = """
 [limits]
 frame = "8M"
@@ -430,6 +434,38 @@ class BadInput(unittest.TestCase):
             with daemon.connect() as client:
                 self.assertEqual(client.generate("The dog", max_tokens=20).tokens, self.expected)
             daemon.wait_idle()
+
+
+@needs_model
+class NoNumbers(unittest.TestCase):
+    def test_a_model_that_computes_nan(self):
+        """Its requests fail and say so, and nobody else's."""
+        with open(STORIES, "rb") as file:
+            data = file.read()
+        _, tensors = read_gguf(STORIES)
+        norm = tensors["output_norm.weight"][2]
+        self.assertEqual(data.count(norm), 1)
+        with tempfile.TemporaryDirectory(prefix="ellm") as folder:
+            broken = folder + "/broken.gguf"
+            with open(broken, "wb") as file:
+                file.write(data.replace(norm, struct.pack("<f", math.nan) * (len(norm) // 4)))
+            with running(models={"stories": STORIES, "broken": broken}, options=["--model", "stories"]) as daemon, daemon.connect() as other:
+                expected = other.generate("The dog", max_tokens=20).tokens
+                running_beside = other.begin(GENERATE, "stories", "The dog", [], False, sampling(max_tokens=20))
+                with daemon.connect() as client:
+                    for temperature in (0.0, 0.7):
+                        with self.assertRaises(Failed) as failed:
+                            client.generate("Once", model="broken", temperature=temperature, max_tokens=5)
+                        self.assertEqual(failed.exception.code, MODEL_FAILED)
+                        self.assertIn("NaN", failed.exception.message)
+                    client.begin(SCORE, "broken", "Once upon a time")
+                    self.assertEqual(client.receive()[2], MODEL_FAILED)
+                self.assertEqual(other.finish(running_beside).tokens, expected)
+                done = subprocess.run([ELLM, "--socket", daemon.socket, "run", "--model", "broken", "--raw", "Once"],
+                                      env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stdout), (65, ""), done.stderr)
+                self.assertRegex(done.stderr, "^ellm: .*NaN.*\n$")
+                daemon.wait_idle()
 
 
 if __name__ == "__main__":

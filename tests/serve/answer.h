@@ -33,7 +33,12 @@ class Answer {
         stats = s;
       });
     };
-    e.on_failed = [this](const std::string& why) { end([&] { failure = why; }); };
+    e.on_failed = [this](Fault whose, const std::string& why) {
+      end([&] {
+        failure = why;
+        fault = whose;
+      });
+    };
     return e;
   }
   /// False after ten seconds without an end.
@@ -55,6 +60,7 @@ class Answer {
   std::vector<std::vector<std::pair<uint32_t, float>>> top;
   std::optional<Finish> finish;
   std::optional<std::string> failure;
+  Fault fault = Fault::daemon;
   RequestStats stats;
   int ends = 0;  // must come to exactly one
 

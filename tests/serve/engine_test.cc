@@ -89,7 +89,7 @@ TEST(Engine, AnOwnerThatThrowsHarmsNobodyElse) {
   Answer bad, good;
   auto request = greedy(prompt_of(3, 0), 5, bad);
   request.events.on_token = [](const auto&) { throw std::runtime_error("no"); };
-  request.events.on_failed = [](const std::string&) { throw std::runtime_error("no"); };
+  request.events.on_failed = [](Fault, const std::string&) { throw std::runtime_error("no"); };
   rig.engine->submit(std::move(request));
   request = greedy(prompt_of(3, 1), 5, bad);
   request.events.on_done = [](Finish, const RequestStats&) { throw std::runtime_error("no"); };
@@ -314,6 +314,38 @@ TEST(Engine, AFailedStepFailsItsRequestsAndNoOthers) {
   EXPECT_EQ(after.tokens, alone({1, 2, 3}, 5, true));
   EXPECT_EQ(rig.free(), rig.pages);
   EXPECT_TRUE(rig.engine->requests().empty());
+}
+
+/// In one step with others, sampled and greedy, at the first token and at a later one; and a score.
+TEST(Engine, AnAnswerThatWouldBeNaNFailsAlone) {
+  Rig rig;
+  const auto tokens = alone({1, 2, 3}, 5, true);
+  ASSERT_EQ(std::ranges::count(tokens, tokens[2]), 1);
+  rig.script->nan_token = tokens[2];
+  rig.script->close();
+  std::vector<Answer> bad(3);
+  Answer good;
+  rig.engine->submit(greedy({1, tokens[2]}, 5, bad[0]));
+  auto request = greedy({1, 2, 3}, 5, bad[1]);
+  rig.engine->submit(std::move(request));
+  request = greedy({1, 2, tokens[2], 4}, 1, bad[2]);
+  request.score = true;
+  rig.engine->submit(std::move(request));
+  const std::vector<uint32_t> other = {tokens[2] == 4 ? 5u : 4u};
+  const auto expected = alone(other, 5, true);
+  ASSERT_EQ(std::ranges::count(expected, tokens[2]), 0);
+  rig.engine->submit(greedy(other, 5, good));
+  rig.script->open();
+  for (Answer& answer : bad) {
+    ASSERT_TRUE(answer.wait());
+    ASSERT_TRUE(answer.failure);
+    EXPECT_NE(answer.failure->find("NaN"), std::string::npos) << *answer.failure;
+    EXPECT_EQ(answer.fault, Fault::model);
+  }
+  EXPECT_EQ(bad[1].tokens, std::vector(tokens.begin(), tokens.begin() + 3));
+  ASSERT_TRUE(good.wait());
+  EXPECT_EQ(good.tokens, expected);
+  EXPECT_EQ(rig.free(), rig.pages);
 }
 
 TEST(Engine, ModelsTakeTurns) {

@@ -2,6 +2,7 @@
 // orders or reuse change the answer. `alone` computes the same answer without the engine.
 #pragma once
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -39,6 +40,7 @@ struct Script {
   uint32_t waiting = 0;                                           // steps that stand at the gate
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> steps;  // per chunk: first position, rows
   std::atomic<uint32_t> delay_us{0};
+  std::atomic<uint32_t> nan_token{kVocabulary};  // the logits behind it are NaN
 
   void close() {
     std::lock_guard lock(mutex);
@@ -139,7 +141,8 @@ inline std::span<const float> FakeRunner::step(std::span<const model::Chunk> chu
       const uint64_t hash = mix(position == 0 ? 1 : load(chunk, position - 1), chunk.tokens[i]);
       store(chunk, position, hash);
       if (i + chunk.logits >= chunk.tokens.size()) {
-        const auto row = logits_of(hash);
+        auto row = logits_of(hash);
+        if (chunk.tokens[i] == script_->nan_token) row.assign(kVocabulary, std::nanf(""));
         logits_.insert(logits_.end(), row.begin(), row.end());
         ++wanted;
       }
