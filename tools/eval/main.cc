@@ -11,6 +11,7 @@
 
 #include "client/describe/describe.h"
 #include "client/places.h"
+#include "daemon/format/gguf.h"
 #include "tools/eval/kv.h"
 
 namespace {
@@ -26,9 +27,16 @@ struct Options {
   bool as_served = false, json = false;
 };
 
+// As `ellm` ends (<sysexits.h>).
+constexpr int kData = 65, kNoInput = 66, kInternal = 70;
+
+struct NoInput : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::runtime_error("cannot read " + path);
+  if (!in) throw NoInput("cannot read " + path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
@@ -45,18 +53,25 @@ void print_row(const Options& o, const std::string& text, const eval::KvResult& 
               100 * (r.perplexity / base - 1), r.kl_mean, r.kl_999);
 }
 
+/// A file, or a name in the models directory.
+std::string model_path(const std::string& model) {
+  if (::access(model.c_str(), R_OK) == 0) return model;
+  const std::string directory = client::models_directory(), path = directory + "/" + model + ".gguf";
+  if (::access(path.c_str(), R_OK) != 0)
+    throw NoInput("there is no model '" + model + "': it is no file that can be read, nor is " + path);
+  return path;
+}
+
 void evaluate(const Options& o) {
   std::vector<shm::KvTypes> types;
   for (const std::string& name : o.types) types.push_back(*shm::find_kv_types(name));
   const runtime::Topology topology = runtime::read_topology();
   const uint32_t threads = o.threads != 0 ? o.threads : static_cast<uint32_t>(topology.default_threads());
-  const std::string path =
-      ::access(o.model.c_str(), R_OK) == 0 ? o.model : client::models_directory() + "/" + o.model + ".gguf";
-  const auto model = model::Model::load(path, {.lock = false,
-                                               .threads = threads,
-                                               .key_means = true,
-                                               .state_directory = client::state_directory(),
-                                               .float_weights = !o.as_served});
+  const auto model = model::Model::load(model_path(o.model), {.lock = false,
+                                                              .threads = threads,
+                                                              .key_means = true,
+                                                              .state_directory = client::state_directory(),
+                                                              .float_weights = !o.as_served});
   runtime::WorkerPool pool(topology, threads);
   for (const std::string& text : o.texts) {
     std::vector<uint32_t> tokens = model->tokenizer()->encode(read_text(text), {.add_special = false});
@@ -69,6 +84,11 @@ void evaluate(const Options& o) {
     const auto results = eval::evaluate_kv(model, pool, o.kernels, tokens, types);
     for (const eval::KvResult& r : results) print_row(o, text, r, results[0].perplexity);
   }
+}
+
+int complain(const std::exception& e, int code) {
+  std::fprintf(stderr, "ellm-eval: %s\n", e.what());
+  return code;
 }
 
 std::string check_types(const std::string& text) {
@@ -104,8 +124,14 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     evaluate(o);
+    return 0;
+  } catch (const NoInput& e) {
+    return complain(e, kNoInput);
+  } catch (const format::FormatError& e) {
+    return complain(e, kData);
+  } catch (const model::LoadError& e) {
+    return complain(e, kData);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "ellm-eval: %s\n", e.what());
-    return 70;
+    return complain(e, kInternal);
   }
 }
