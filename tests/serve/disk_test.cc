@@ -2,17 +2,16 @@
 // and nothing but time is lost where it cannot be. The fake model's answers show a wrong page at once.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <numeric>
 #include <random>
 
 #include "daemon/serve/disk_tier.h"
 #include "tests/serve/answer.h"
+#include "tests/support/file_limit.h"
 #include "tests/support/temp_dir.h"
 
 namespace ellm::serve::testing {
@@ -356,17 +355,13 @@ TEST_F(Disk, TheLeastRecentlyUsedGoesOverReboots) {
 }
 
 TEST_F(Disk, AFullDiskEndsWritingNotServing) {
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 5000;
-  setrlimit(RLIMIT_FSIZE, &small);
-  for (uint32_t i = 0; i < 5; ++i) ask(prompt_of(200, i));
-  EXPECT_TRUE(await([&] { return !tier_->counters().writing; }));
-  for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(ask(prompt_of(200, i)).cached_tokens, 199u);
-  rig_.reset();
-  setrlimit(RLIMIT_FSIZE, &before);
+  {
+    const tests::FileLimit limit(5000);
+    for (uint32_t i = 0; i < 5; ++i) ask(prompt_of(200, i));
+    EXPECT_TRUE(await([&] { return !tier_->counters().writing; }));
+    for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(ask(prompt_of(200, i)).cached_tokens, 199u);
+    rig_.reset();
+  }
   EXPECT_EQ(files().size(), 0u);
   const std::string said = warnings();
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;

@@ -2,16 +2,19 @@
 // same request on an engine that has seen none, and against a list of everything that was stored. With a real forward
 // pass.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <numeric>
 #include <random>
 
+#include "daemon/serve/disk_tier.h"
 #include "daemon/serve/engine.h"
 #include "tests/serve/answer.h"
 #include "tests/serve/stories_engine.h"
 #include "tests/support/model_runner.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_data.h"
 
 namespace ellm::serve::testing {
@@ -30,10 +33,13 @@ class PrefixModel : public ::testing::Test {
   std::unique_ptr<Engine> fresh_engine(shm::KvType kv_type) { return engine(20, kv_type, alone_); }
   std::unique_ptr<Engine> engine(uint32_t pages, shm::KvType kv_type) { return engine(pages, kv_type, pool_); }
   std::unique_ptr<Engine> engine(uint32_t pages, shm::KvType kv_type, runtime::WorkerPool& pool) {
+    return stories_engine(model_, pool, limits(), pages, kv_type);
+  }
+  static EngineLimits limits() {
     EngineLimits limits;
     limits.step_tokens = 64;
     limits.token_ms = 0;
-    return stories_engine(model_, pool, limits, pages, kv_type);
+    return limits;
   }
 
   struct Outcome {
@@ -93,6 +99,13 @@ uint32_t common(const Tokens& a, const Tokens& b) {
   return static_cast<uint32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+/// Tokens of the prompt that are in a cache which holds all texts.
+uint32_t stored_of(const Tokens& prompt, const std::vector<Tokens>& texts) {
+  uint32_t stored = 0;
+  for (const Tokens& text : texts) stored = std::max(stored, common(text, prompt));
+  return std::min<uint32_t>(stored, static_cast<uint32_t>(prompt.size()) - 1);
+}
+
 void expect_all_counted(const RequestStats& stats) {
   EXPECT_EQ(std::accumulate(stats.recomputed.begin(), stats.recomputed.end(), stats.cached_tokens),
             stats.prompt_tokens);
@@ -114,9 +127,7 @@ TEST_F(PrefixModel, CachedEqualsRecomputed) {
         const auto fresh = ask(*fresh_engine(kv_type), prompt, max_tokens, i);
         ASSERT_EQ(there.tokens, fresh.tokens) << i;
         ASSERT_EQ(there.logprob_bits, fresh.logprob_bits) << i;
-        uint32_t stored = 0;
-        for (const Tokens& text : texts) stored = std::max(stored, common(text, prompt));
-        stored = std::min<uint32_t>(stored, static_cast<uint32_t>(prompt.size()) - 1);
+        const uint32_t stored = stored_of(prompt, texts);
         if (pages == 1500) {
           ASSERT_EQ(there.stats.cached_tokens, stored) << i;
         } else {
@@ -134,6 +145,104 @@ TEST_F(PrefixModel, CachedEqualsRecomputed) {
         EXPECT_GT(evicted, 0u);
       }
       const auto row = used->models().at(0);
+      EXPECT_EQ(row.free_pages + row.cached_pages, pages);
+    }
+  }
+}
+
+/// An engine with a disk tier, whose prefixes outlive it.
+class Survivor {
+ public:
+  Survivor(std::shared_ptr<const model::Model> model, runtime::WorkerPool& pool, const EngineLimits& limits,
+           const KvSetup& setup)
+      : model_(std::move(model)), pool_(pool), limits_(limits), setup_(setup) {
+    options_.directory = (dir_.path() / "prefixes").string();
+    options_.budget_bytes = 256 << 20;
+    options_.bytes_per_day = 1 << 30;
+    options_.rest = std::chrono::milliseconds(0);
+    options_.read_always = true;
+    setup_.fingerprint = "stories";
+    begin(-1);
+  }
+  ~Survivor() { engine_.reset(); }
+
+  Engine& engine() { return *engine_; }
+  DiskCounters disk() const { return tier_->counters(); }
+
+  /// The daemon restarts; all memory is lost, or the segment is kept.
+  void reboot() { begin(-1); }
+  void restart() { begin(dup(segment_)); }
+  /// The model is unloaded and loaded: what has not been written is lost.
+  void reload() {
+    EXPECT_TRUE(engine_->remove_model("stories"));
+    add(-1);
+  }
+
+ private:
+  void begin(int segment) {
+    engine_.reset();  // writes what is left
+    tier_.reset();
+    tier_ = DiskTier::open(options_);
+    ASSERT_NE(tier_, nullptr);
+    engine_ = std::make_unique<Engine>(model::choose_kernels("auto"), pool_, limits_);
+    add(segment);
+  }
+  void add(int segment) {
+    KvSetup setup = setup_;
+    setup.segment_fd = segment;
+    setup.disk = tier_;
+    const KvState state = engine_->add_model("stories", model_, setup);
+    EXPECT_EQ(state.taken_over, segment >= 0) << state.refused;
+    segment_ = state.fd;
+    while (tier_->counters().looking) std::this_thread::yield();
+  }
+
+  tests::TempDir dir_;
+  const std::shared_ptr<const model::Model> model_;
+  runtime::WorkerPool& pool_;
+  const EngineLimits limits_;
+  KvSetup setup_;
+  DiskOptions options_;
+  std::shared_ptr<DiskTier> tier_;
+  std::unique_ptr<Engine> engine_;
+  int segment_ = -1;  // the engine's
+};
+
+/// The same over restarts with and without memory. In a small cache, where models are unloaded, too, there is at most
+/// what was stored: what has not been written yet is lost when it is given up.
+TEST_F(PrefixModel, CachedEqualsRecomputedOverRestartsAndFromDisk) {
+  for (const shm::KvType kv_type : {shm::KvType::f32, shm::KvType::f16, shm::KvType::int8, shm::KvType::int4}) {
+    for (const uint32_t pages : {1500u, 16u}) {
+      const bool all_fits = pages == 1500;
+      std::mt19937 random(pages + static_cast<uint32_t>(kv_type));
+      Survivor survivor(model_, pool_, limits(), stories_setup(pages, kv_type));
+      std::vector<Tokens> texts;
+      uint64_t from_disk = 0;
+      for (uint64_t i = 0; i < 25; ++i) {
+        const uint32_t fate = random() % 8;
+        if (fate < 2) survivor.reboot();
+        else if (fate == 2) survivor.restart();
+        else if (fate == 3 && !all_fits) survivor.reload();
+        const Tokens prompt = next_prompt(random, texts);
+        const uint32_t max_tokens = 1 + random() % 40;
+        const auto there = ask(survivor.engine(), prompt, max_tokens, i);
+        const auto fresh = ask(*fresh_engine(kv_type), prompt, max_tokens, i);
+        ASSERT_EQ(there.tokens, fresh.tokens) << i;
+        ASSERT_EQ(there.logprob_bits, fresh.logprob_bits) << i;
+        const uint32_t stored = stored_of(prompt, texts);
+        if (all_fits) {
+          ASSERT_EQ(there.stats.cached_tokens, stored) << i;
+        } else {
+          ASSERT_LE(there.stats.cached_tokens, stored) << i;
+        }
+        expect_all_counted(there.stats);
+        from_disk += there.stats.disk_tokens;
+        texts.push_back(prompt);
+        texts.back().insert(texts.back().end(), there.tokens.begin(), there.tokens.end() - 1);
+      }
+      EXPECT_GT(from_disk, 100u);
+      EXPECT_EQ(survivor.disk().pages_damaged, 0u);
+      const auto row = survivor.engine().models().at(0);
       EXPECT_EQ(row.free_pages + row.cached_pages, pages);
     }
   }

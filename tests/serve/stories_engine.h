@@ -9,15 +9,19 @@ namespace ellm::serve {
 
 inline constexpr uint32_t kStoriesContext = 512;
 
-inline std::unique_ptr<Engine> stories_engine(const std::shared_ptr<const model::Model>& model,
-                                              runtime::WorkerPool& pool, const EngineLimits& limits, uint32_t pages,
-                                              shm::KvType kv_type) {
-  auto engine = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
+inline KvSetup stories_setup(uint32_t pages, shm::KvType kv_type) {
   KvSetup kv;
   kv.type = kv_type;
   kv.tokens = uint64_t{pages} * shm::kPageTokens;
   kv.context = kStoriesContext;
-  engine->add_model("stories", model, kv);
+  return kv;
+}
+
+inline std::unique_ptr<Engine> stories_engine(const std::shared_ptr<const model::Model>& model,
+                                              runtime::WorkerPool& pool, const EngineLimits& limits, uint32_t pages,
+                                              shm::KvType kv_type) {
+  auto engine = std::make_unique<Engine>(model::choose_kernels("auto"), pool, limits);
+  engine->add_model("stories", model, stories_setup(pages, kv_type));
   return engine;
 }
 

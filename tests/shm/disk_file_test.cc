@@ -3,16 +3,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <map>
 #include <random>
 
+#include "tests/support/file_limit.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ellm::shm;
@@ -196,15 +195,10 @@ TEST_F(DiskFileTest, AChainThatIsNoneIsDamaged) {
 }
 
 TEST_F(DiskFileTest, AFileThatCouldNotBeWrittenLeavesNothing) {
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 6000;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const int error = write("f", run(3, 32));
-  setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_EQ(error, EFBIG);
+  {
+    const ellm::tests::FileLimit limit(6000);
+    EXPECT_EQ(write("f", run(3, 32)), EFBIG);
+  }
   EXPECT_EQ(files(), 0u);
 }
 
