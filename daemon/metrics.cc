@@ -111,6 +111,8 @@ void add_disk(Snapshot& out, const serve::DiskCounters& disk) {
               number(disk.pages_damaged));
   out.counter("ellm_disk_files_skipped_total", "Files of prefixes that are damaged or not of a layout or model in use.",
               number(disk.files_skipped));
+  out.counter("ellm_disk_memory_failures_total", "Times that memory was short for prefixes on disk.",
+              number(disk.memory_failures));
 }
 
 void add_models(Snapshot& out, const Services& services) {

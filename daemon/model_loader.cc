@@ -13,6 +13,7 @@
 #include "daemon/model/file_digest.h"
 #include "daemon/model/key_means.h"
 #include "daemon/runtime/memory.h"
+#include "daemon/serve/disk_pages.h"
 #include "shm/sealed_memory.h"
 
 namespace ellm::daemon {
@@ -89,6 +90,9 @@ std::shared_ptr<const LoadedModel> ModelLoader::load(const ModelFile& file, cons
   Loading loading{file.name, file.path, gguf->part_paths(), source == nullptr};
   if (loading.kept_over_restarts) loading.identity = model::file_identity(loading.files);
   loading.needs = needs_of(*gguf, config_, engine_.limits());
+  if (disk_ && loading.kept_over_restarts) {
+    loading.needs.work_bytes += serve::DiskPages::memory_bytes(loading.needs.geometry, engine_.limits().max_running);
+  }
   loading.plan = plan(loading);
   auto loaded = std::make_shared<LoadedModel>();
   loaded->name = file.name;

@@ -217,6 +217,7 @@ void DiskPages::copy_page(size_t at) {
   page.checksum = record.checksum;
   page.n_tokens = record.n_tokens;
   std::copy_n(record.tokens, shm::kPageTokens, page.tokens.begin());
+  touched_ = std::max(touched_.load(), static_cast<uint32_t>(run.pages.size()));
 }
 
 void DiskPages::submit() {

@@ -7,6 +7,7 @@
 //   writing   a request ends ──► its text rests in a ring ──► tend() copies the pages that the disk does not have, a little
 //             at a time, into a buffer that the tier writes
 #pragma once
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,9 @@ class DiskPages {
   ~DiskPages();
   DiskPages(const DiskPages&) = delete;
   DiskPages& operator=(const DiskPages&) = delete;
+
+  /// Of memory_bytes(), what has no memory behind it yet. Any thread.
+  uint64_t promised_bytes() const { return (most_written_ - touched_.load(std::memory_order_relaxed)) * page_bytes_; }
 
   /// What is on disk has not been listed yet, but will be in a moment.
   bool is_looking() const;
@@ -90,6 +94,7 @@ class DiskPages {
   std::vector<uint8_t> missing_;
   size_t at_ = 0;
   DiskWrite write_;
+  std::atomic<uint32_t> touched_{0};  // pages of its payload that have been filled once
   bool submitted_ = false;            // what stands in write_ has been the tier's
   std::shared_ptr<DiskModel> model_;  // the tier's; made last, when nothing can fail any more
 };

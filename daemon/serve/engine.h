@@ -120,7 +120,7 @@ struct ModelRow {
   uint32_t pages, free_pages, cached_pages;  // cached: hold tokens and are used by nobody
   uint32_t context = 0;
   bool locked = false;          // the KV pages
-  uint64_t promised_bytes = 0;  // of KV that has no memory yet
+  uint64_t promised_bytes = 0;  // of KV, and of buffers for the disk, that have no memory yet
 };
 
 struct EngineCounters {

@@ -45,8 +45,8 @@ class ModelQueue : private Admission::Outcome {
   uint32_t cached_pages() const { return cached_pages_.load(std::memory_order_relaxed); }
   /// What its KV pages may still take: memory that is promised and not yet used.
   uint64_t promised_bytes() const {
-    return uint64_t{total_pages_ - populated_pages_.load(std::memory_order_relaxed)} *
-           servable_.kv->geometry().page_bytes();
+    const uint32_t pages = total_pages_ - populated_pages_.load(std::memory_order_relaxed);
+    return pages * servable_.kv->geometry().page_bytes() + (servable_.disk ? servable_.disk->promised_bytes() : 0);
   }
   bool kv_locked() const { return kv_locked_; }
 

@@ -317,6 +317,8 @@ TEST_F(DiskMemory, IsCountedInThePlan) {
     const uint64_t counted = DiskPages::memory_bytes(options.geometry, 8);
     EXPECT_GE(counted + 2000, allocated - before) << head_dim;
     EXPECT_LE(counted, (allocated - before) * 11 / 10) << head_dim;
+    EXPECT_LT(pages->promised_bytes(), counted);
+    EXPECT_GT(pages->promised_bytes(), counted / 2);
   }
 }
 
