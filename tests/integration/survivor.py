@@ -2,10 +2,12 @@
 import glob
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import unittest
 
-from harness import STORIES, running
+from harness import DATA, ELLMD, STORIES, running
 from protocol import UNLOAD, Closed, Failed
 
 
@@ -15,6 +17,18 @@ def segments():
 
 def weights():
     return set(glob.glob("/dev/shm/ellm-weights.%d.*" % os.geteuid()))
+
+
+def in_dev_shm_of(test, size, body):
+    """What a program in Python prints whose /dev/shm is its own and holds no more. It has what harness.py has."""
+    script = ("import os, sys; sys.path.insert(0, %r); os.environ.update(ELLMD=%r, ELLM_TEST_DATA=%r)\nfrom harness import *\n%s" %
+              (os.path.dirname(os.path.abspath(__file__)), os.path.abspath(ELLMD), DATA, body))
+    done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=%s none /dev/shm && exec "$0" -B -c "$1"' % size,
+                           sys.executable, script], capture_output=True, text=True)
+    if "mount" in done.stderr:
+        test.skipTest(done.stderr)
+    test.assertEqual(done.returncode, 0, done.stderr)
+    return done.stdout
 
 
 class Survivor(unittest.TestCase):

@@ -4,6 +4,7 @@ import glob
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -34,8 +35,8 @@ class Disk(unittest.TestCase):
 
     def start(self, disk="1G", config="", **more):
         options = ["--model", "stories", "--memory-keep", "off"] + (["--cache-disk", disk] if disk else [])
-        daemon = Daemon(models={"stories": STORIES}, options=options, config=config, keep=True,
-                        **{"directory": self.directory, **more})
+        daemon = Daemon(options=options, config=config, keep=True,
+                        **{"models": {"stories": STORIES}, "directory": self.directory, **more})
         self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
         try:
             with open("/proc/%d/maps" % daemon.process.pid) as maps:
@@ -152,6 +153,16 @@ class Disk(unittest.TestCase):
         daemon.stop()
         daemon = self.start()
         self.assertEqual(self.ask(daemon, tokens_of(300)).tokens, cold.tokens)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may run it as another user")
+    def test_a_state_directory_of_others(self):
+        os.makedirs(os.path.dirname(self.prefixes))              # root's
+        model = shutil.copy(STORIES, self.directory + "/stories-file")
+        daemon = self.start(user=61001, models={"stories": model})
+        cold = self.ask(daemon, tokens_of(300))
+        again = self.ask(daemon, tokens_of(300))
+        self.assertEqual((again.cached, again.tokens), (299, cold.tokens))
+        self.assertEqual(daemon.output().count("prefixes are not kept on disk: %s: Permission denied" % self.prefixes), 1)
 
     def test_two_daemons_do_not_share_a_directory(self):
         daemon = self.start()

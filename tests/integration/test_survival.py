@@ -13,7 +13,7 @@ import unittest
 
 from harness import ELLMD, STORIES, Daemon, environment, needs_model
 from protocol import *
-from survivor import ColdAnswers, Survivor, ask_until_killed, segments, weights
+from survivor import ColdAnswers, Survivor, ask_until_killed, in_dev_shm_of, segments, weights
 
 ELLM = os.environ.get("ELLM")
 ROUNDS = int(os.environ.get("ELLM_KILLS", "30"))
@@ -170,6 +170,22 @@ class Survival(Survivor):
         self.assertEqual((again.cached, again.tokens), (128, cold.tokens))
         self.assertIn("6 cached pages were damaged", daemon.output())
         daemon.wait_idle()
+
+    def test_a_full_dev_shm(self):
+        """Pages that have memory are given up for others; no answer is lost."""
+        printed = in_dev_shm_of(self, "4m", (
+            'd = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--cache-disk", "off", "--memory-keep", "off"],\n'
+            '           config="[kv]\\nmemory = \\"30M\\"\\n", directory=%r, keep=True)\n'
+            'for salt in range(30):\n'
+            '    print(d.connect().generate(tokens=[3 + (i * i + salt * i) %% 500 for i in range(300)], max_tokens=6, ignore_eos=True).tokens)\n'
+            'model, = d.wait_idle()["models"]\n'
+            'print(model["kv_pages"], model["kv_pages_cached"])\n'
+            'd.stop()' % self.directory))
+        *answers, pages = printed.splitlines()
+        with ColdAnswers() as cold:
+            self.assertEqual(answers, [str(cold[[3 + (i * i + salt * i) % 500 for i in range(300)]]) for salt in range(30)])
+        total, cached = map(int, pages.split())
+        self.assertTrue(20 < cached < total / 4, pages)          # the rest found no memory
 
     def test_in_a_descriptor_store_as_systemd_has(self):
         tokens = [3 + i * i % 500 for i in range(500)]

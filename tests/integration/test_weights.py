@@ -11,7 +11,7 @@ import unittest
 
 from harness import DATA, ELLMD, STORIES, Daemon, find_real_model, needs_model, running
 from protocol import *
-from survivor import Survivor, segments, weights
+from survivor import Survivor, in_dev_shm_of, segments, weights
 from test_survival import ELLM, DescriptorStore
 
 TOKENS = [3 + i * i % 500 for i in range(100)]
@@ -172,18 +172,11 @@ class Weights(Survivor):
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root and unshare")
     def test_a_full_dev_shm_is_a_warning(self):
-        script = ('import sys; sys.path.insert(0, %r)\n'
-                  'import os; os.environ.update(ELLMD=%r, ELLM_TEST_DATA=%r)\n'
-                  'from harness import *\n'
-                  'd = Daemon(models={"stories": %r}, options=["--model", "stories"], directory=%r, keep=True)\n'
-                  'd.connect().generate(tokens=[5], model="stories", max_tokens=4)\n'
-                  'd.stop(); print(open(d.log.name).read())' % (HERE, os.path.abspath(ELLMD), DATA, self.model, self.directory))
-        done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=500k none /dev/shm && exec "$0" -B -c "$1"',
-                               sys.executable, script], capture_output=True, text=True)
-        if "mount" in done.stderr:
-            self.skipTest(done.stderr)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("a restart will load its weights anew: /dev/shm is full", done.stdout)
+        printed = in_dev_shm_of(self, "500k", (
+            'd = Daemon(models={"stories": %r}, options=["--model", "stories"], directory=%r, keep=True)\n'
+            'd.connect().generate(tokens=[5], model="stories", max_tokens=4)\n'
+            'd.stop(); print(open(d.log.name).read())' % (self.model, self.directory)))
+        self.assertIn("a restart will load its weights anew: /dev/shm is full", printed)
 
     def test_in_a_descriptor_store_as_systemd_has(self):
         with DescriptorStore(self.directory) as store:

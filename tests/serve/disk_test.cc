@@ -318,6 +318,16 @@ TEST_F(Disk, TheBudgetHolds) {
   EXPECT_TRUE(await([&] { return tier_->counters().bytes <= options_.budget_bytes && !files().empty(); }));
 }
 
+TEST_F(Disk, ABudgetSmallerThanATextIsNoFault) {
+  options_.budget_bytes = 5000;
+  boot();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ask(prompt_of(200, 1)).cached_tokens, i == 0 ? 0u : 199u);
+  rig_.reset();
+  EXPECT_EQ(files().size(), 0u);
+  EXPECT_TRUE(tier_->counters().writing);
+  EXPECT_EQ(warnings(), "");
+}
+
 TEST_F(Disk, TheLeastRecentlyUsedGoesOverReboots) {
   for (uint32_t i = 0; i < 6; ++i) ask(prompt_of(200, i));
   end();
