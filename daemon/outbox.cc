@@ -12,15 +12,20 @@ void Outbox::add(std::shared_ptr<Addressee> addressee) {
   waiting_.push_back(std::move(addressee));
 }
 
+/// Posts without the lock: the I/O thread is awake before that returns, and may have this core.
 bool Outbox::flush() noexcept {
-  std::lock_guard lock(mutex_);
-  if (waiting_.empty() || posted_) return true;
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty() || posted_) return true;
+    posted_ = true;
+  }
   try {
     loop_.post([this] { deliver(); });
+    return true;
   } catch (const std::bad_alloc&) {
-    return false;
   }
-  return posted_ = true;
+  std::lock_guard lock(mutex_);
+  return posted_ = false;
 }
 
 void Outbox::deliver() {
