@@ -41,14 +41,14 @@ class Answer {
     };
     return e;
   }
-  /// False after ten seconds without an end.
+  /// False after a minute without an end: a machine may well stand still for ten seconds.
   bool wait() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return ends != 0; });
+    return changed_.wait_for(lock, kPatience, [&] { return ends != 0; });
   }
   bool wait_tokens(size_t n) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return tokens.size() >= n; });
+    return changed_.wait_for(lock, kPatience, [&] { return tokens.size() >= n; });
   }
   bool ended() {
     std::lock_guard lock(mutex_);
@@ -65,6 +65,7 @@ class Answer {
   int ends = 0;  // must come to exactly one
 
  private:
+  static constexpr std::chrono::seconds kPatience{60};
   template <class F>
   void end(F&& f) {
     std::lock_guard lock(mutex_);
