@@ -237,17 +237,19 @@ ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type,
 
 /// A panel times T tokens; out (tokens).
 template <WeightType type, uint32_t T>
-ELLM_INLINE void quantised_tile(Bytes panel, const Activations& x, uint32_t first, Avx2Lanes* out) {
+ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activations& x, uint32_t first, Avx2Lanes* out) {
   constexpr QuantLayout l = quant_layout(type);
   using Groups = std::make_integer_sequence<int, 4>;
   Tile<type, T> tile(x, first);
   Sums<T> sums;
   for (uint32_t t = 0; t < T; ++t) sums.acc[t][0] = sums.acc[t][1] = _mm256_setzero_ps();
+  Bytes begin = panel;
   uint32_t left = x.blocks();
   do {
     const Header header[2] = {header_of<type>(panel, 0), header_of<type>(panel, 1)};
     panel += l.header;
     for (uint32_t k = 0; k < l.blocks; ++k) {
+      prefetch_block<type, 1>(begin, panel_bytes, static_cast<size_t>(panel - begin));
       const Scales s[2] = {scales_of<type>(header[0], panel, 0), scales_of<type>(header[1], panel, 1)};
       Weights w;
       unpack<type, 0>(panel + l.scales, 0, w, Groups());
@@ -325,9 +327,10 @@ struct Tiles {
   static constexpr uint32_t panels_at_once(uint32_t) { return 1; }
 
   template <WeightType type, uint32_t T>
-  static ELLM_INLINE void tile(Bytes panel, size_t, const Activations& x, uint32_t first, Avx2Lanes (&acc)[1][T]) {
+  static ELLM_INLINE void tile(Bytes panel, size_t panel_bytes, const Activations& x, uint32_t first,
+                               Avx2Lanes (&acc)[1][T]) {
     if constexpr (is_quantised(type)) {
-      quantised_tile<type, T>(panel, x, first, acc[0]);
+      quantised_tile<type, T>(panel, panel_bytes, x, first, acc[0]);
     } else {
       const float* values = x.f32 + size_t{first} * x.padded_cols();
       if constexpr (T == 1) {

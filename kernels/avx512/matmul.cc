@@ -231,19 +231,6 @@ ELLM_INLINE void add_tokens(const Block<P>& b, const Tile<type, T>& tile, uint32
   });
 }
 
-/// Asks for the cache lines of a block that stands kAhead bytes further on, in the order in which P panels at a time
-/// are read: a panel's end is followed by the beginning of the one P panels on. `done`: bytes of the panels behind us.
-template <WeightType type, uint32_t P>
-ELLM_INLINE void prefetch_block(Bytes panel, size_t panel_bytes, size_t done) {
-  constexpr size_t kAhead = 6144;
-  const size_t at = done + kAhead < panel_bytes ? done + kAhead : done + kAhead + (P - 1) * panel_bytes;
-  unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA {
-    unrolled<(quant_layout(type).block() + 63) / 64>([&](auto line) ELLM_INLINE_LAMBDA {
-      _mm_prefetch(reinterpret_cast<const char*>(panel + p * panel_bytes + at + 64 * line), _MM_HINT_T0);
-    });
-  });
-}
-
 /// P neighbouring panels times T tokens, 4 sums (of 4 columns and 16 rows) at a time.
 template <WeightType type, uint32_t P, uint32_t T>
 ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activations& x, uint32_t first,

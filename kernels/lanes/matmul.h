@@ -45,6 +45,18 @@ struct Tile {
   }
 };
 
+/// Asks for the cache lines of a block that stands kAhead bytes further on, in the order in which P panels at a time
+/// are read: a panel's end is followed by the beginning of the one P panels on. `done`: bytes of the panels behind us.
+template <WeightType type, uint32_t P>
+ELLM_INLINE void prefetch_block(Bytes panel, size_t panel_bytes, size_t done) {
+  constexpr size_t kAhead = 6144, kLine = 64;
+  const size_t at = done + kAhead < panel_bytes ? done + kAhead : done + kAhead + (P - 1) * panel_bytes;
+  unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA {
+    unrolled<(quant_layout(type).block() + kLine - 1) / kLine>(
+        [&](auto line) ELLM_INLINE_LAMBDA { __builtin_prefetch(panel + p * panel_bytes + at + kLine * line); });
+  });
+}
+
 /// Bias, residual, and the rows that exist.
 template <class Lanes>
 ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width, const Lanes* acc) {
