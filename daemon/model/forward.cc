@@ -180,17 +180,22 @@ void ForwardPass::Impl::embed(Worker& worker) {
 }
 
 /// RMS norm of the rows `which` (null data: rows 0 … n-1), packed as the input of a matrix product. With few rows every worker
-/// packs its own copy; otherwise they share the rows and meet.
+/// packs its own copy; otherwise they share the work and meet. Rows of one tile lie side by side in the packed arrays'
+/// cache lines: of a single tile each worker packs some columns of all rows (and computes all norms), of more it gets
+/// whole tiles.
 Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight, Forms form,
                                              std::span<const uint32_t> which, uint32_t count) {
-  const bool alone = count <= PackedInput::kPrivateRows;
+  const bool alone = count <= PackedInput::kPrivateRows, one_tile = count <= kernels::kTokenTile;
   const Activations packed = alone ? b.normed.of_worker(worker.index(), count) : b.normed.shared(count);
-  const auto [first, last] = alone ? std::pair{0u, count} : worker.share(count);
+  const uint32_t granule = count < kernels::kTokenTile * worker.count() ? 1 : kernels::kTokenTile;
+  const auto [first, last] = one_tile ? std::pair{0u, count} : worker.share(count, granule);
+  const auto [first_block, last_block] =
+      one_tile && !alone ? worker.share(packed.blocks(), 4) : std::pair{0u, packed.blocks()};
   float* scratch = b.norm_scratch + size_t{worker.index()} * c.embedding;
-  for (uint32_t i = first; i < last; ++i) {
+  for (uint32_t i = first; i < last && first_block < last_block; ++i) {
     const uint32_t row = which.empty() ? i : which[i];
     k.rms_norm(b.residual + size_t{row} * c.embedding, weight, c.embedding, c.norm_epsilon, scratch);
-    pack(packed, i, scratch, 0, packed.blocks(), form);
+    pack(packed, i, scratch, first_block, last_block, form);
   }
   if (!alone) worker.barrier();
   return packed;
