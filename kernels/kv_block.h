@@ -9,6 +9,8 @@
 //   V int8: [8 groups][head_dim][4 tokens] int8, [32] f32 scale
 //   V int4: [8 groups][head_dim / 32][16][4 tokens] bytes: dimension 32b + i of block b and lane i (low nibble) and
 //           32b + 16 + i (high); then scales and minima as in K. Padded to 32.
+//   int8 and int4, K and V, at the end: [head_dim padded to 64] int8, what rounding left of the token in slot 0, in
+//           parts of 1/254 of the scale. Used of a context's first token alone (HACKING.md, "KV types").
 // int8 and int4 K are stored rotated (kernels/lanes/rotation.h). A byte belongs to one token: rows of a step are stored
 // by several threads. Sizes are multiples of 64 bytes. shm/geometry.h holds the same sizes; a test holds the two equal.
 #pragma once
@@ -36,8 +38,12 @@ constexpr uint32_t kv_blocks(uint32_t head_dim) { return (head_dim + kKvBlock - 
 constexpr size_t kv_scale_bytes(KvType type, uint32_t head_dim) {
   return size_t{kPageTokens} * 4 * (type == KvType::int4 ? kv_blocks(head_dim) : 1);
 }
-/// Bytes of a block with `values` (padded) dimensions, with the scales of its tokens.
-constexpr size_t kv_block_bytes(KvType type, size_t values, uint32_t head_dim) {
+/// Bytes of what rounding left of a block's first token, behind the scales.
+constexpr size_t kv_rest_bytes(KvType type, uint32_t head_dim) {
+  return is_quantised(type) ? round_up(head_dim, 64) : 0;
+}
+/// Bytes of a block with `values` (padded) dimensions, with the scales of its tokens, but without the rest.
+constexpr size_t kv_values_bytes(KvType type, size_t values, uint32_t head_dim) {
   switch (type) {
     case KvType::f16: return kPageTokens * values * 2;
     case KvType::int8: return kPageTokens * (values + 4);
@@ -47,10 +53,12 @@ constexpr size_t kv_block_bytes(KvType type, size_t values, uint32_t head_dim) {
   return kPageTokens * values * 4;
 }
 constexpr size_t k_block_bytes(KvType type, uint32_t head_dim) {
-  return kv_block_bytes(type, round_up(head_dim, type == KvType::int4 ? 8 : 4), head_dim);
+  return kv_values_bytes(type, round_up(head_dim, type == KvType::int4 ? 8 : 4), head_dim) +
+         kv_rest_bytes(type, head_dim);
 }
 constexpr size_t v_block_bytes(KvType type, uint32_t head_dim) {
-  return kv_block_bytes(type, round_up(head_dim, type == KvType::int4 ? 32 : 16), head_dim);
+  return kv_values_bytes(type, round_up(head_dim, type == KvType::int4 ? 32 : 16), head_dim) +
+         kv_rest_bytes(type, head_dim);
 }
 /// Floats of one partial result: maximum, sum, then the accumulated values (padded to 16).
 constexpr size_t attention_partial_floats(uint32_t head_dim) { return 16 + round_up(head_dim, 16); }

@@ -45,12 +45,12 @@ inline std::string name_of(KvTypes types) {
 
 inline constexpr uint32_t kPageTokens = 32;
 
-/// A piece of a block, for each `group` of tokens `rows` times [group][token_bytes]: each token's bytes stand alone, so
-/// a token's K and V can be copied without its neighbours'.
+/// A piece of a block, for each `group` of its first `tokens` tokens `rows` times [group][token_bytes]: each token's
+/// bytes stand alone, so a token's K and V can be copied without its neighbours'.
 struct TokenRows {
-  size_t rows, token_bytes, group = kPageTokens;
+  size_t rows, token_bytes, group = kPageTokens, tokens = kPageTokens;
 
-  size_t bytes() const { return kPageTokens * rows * token_bytes; }
+  size_t bytes() const { return tokens * rows * token_bytes; }
   size_t offset(size_t row, size_t token) const {
     return ((token / group * rows + row) * group + token % group) * token_bytes;
   }
@@ -68,28 +68,29 @@ struct PageGeometry {
   }
   size_t v_offset(uint32_t layer, uint32_t kv_head) const { return k_offset(layer, kv_head) + k_block_bytes(); }
   /// The pieces of a K block and of a V block, in order.
-  std::array<TokenRows, 2> k_rows() const {
+  std::array<TokenRows, 3> k_rows() const {
     const size_t values = round_up(head_dim, 4);
-    if (k_type == KvType::int8) return {{{values / 4, 4}, {1, 4}}};  // groups of 4 dimensions; scales
-    if (k_type == KvType::int4) return {{{round_up(head_dim, 8) / 8, 4}, {2 * int4_blocks(), 2}}};
-    return {{{values, value_bytes(k_type)}, {0, 0}}};
+    if (k_type == KvType::int8) return {{{values / 4, 4}, {1, 4}, rest()}};  // groups of 4 dimensions; scales
+    if (k_type == KvType::int4) return {{{round_up(head_dim, 8) / 8, 4}, {2 * int4_blocks(), 2}, rest()}};
+    return {{{values, value_bytes(k_type)}, {0, 0}, {0, 0}}};
   }
-  std::array<TokenRows, 2> v_rows() const {
+  std::array<TokenRows, 3> v_rows() const {
     const size_t values = round_up(head_dim, 16);
-    if (v_type == KvType::int8) return {{{values, 1, 4}, {1, 4}}};
-    if (v_type == KvType::int4) return {{{int4_blocks() * 16, 1, 4}, {2 * int4_blocks(), 2}}};
-    return {{{1, values * value_bytes(v_type)}, {0, 0}}};
+    if (v_type == KvType::int8) return {{{values, 1, 4}, {1, 4}, rest()}};
+    if (v_type == KvType::int4) return {{{int4_blocks() * 16, 1, 4}, {2 * int4_blocks(), 2}, rest()}};
+    return {{{1, values * value_bytes(v_type)}, {0, 0}, {0, 0}}};
   }
 
  private:
   static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-  size_t int4_blocks() const { return round_up(head_dim, 32) / 32; }  // 32 dimensions with a scale and a minimum
+  size_t int4_blocks() const { return round_up(head_dim, 32) / 32; }    // 32 dimensions with a scale and a minimum
+  TokenRows rest() const { return {1, round_up(head_dim, 64), 1, 1}; }  // of the first token
   static size_t value_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
   size_t block_bytes(KvType type, size_t values) const {
     switch (type) {
       case KvType::f16: return kPageTokens * values * 2;
-      case KvType::int8: return kPageTokens * (values + 4);
-      case KvType::int4: return kPageTokens * (values / 2 + int4_blocks() * 4);
+      case KvType::int8: return kPageTokens * (values + 4) + rest().bytes();
+      case KvType::int4: return kPageTokens * (values / 2 + int4_blocks() * 4) + rest().bytes();
       case KvType::f32: break;
     }
     return kPageTokens * values * 4;

@@ -303,8 +303,9 @@ void KvPages::copy(PageId from, PageId to, uint32_t tokens) {
   const std::byte* source = impl_->payload(from);
   std::byte* target = impl_->payload(to);
   const auto copy_rows = [&](const TokenRows& piece) {
-    for (size_t first = 0; first < tokens; first += piece.group) {
-      const size_t count = tokens - first < piece.group ? tokens - first : piece.group;
+    const size_t last = std::min<size_t>(tokens, piece.tokens);
+    for (size_t first = 0; first < last; first += piece.group) {
+      const size_t count = std::min(last - first, piece.group);
       for (size_t row = 0; row < piece.rows; ++row) {
         const size_t at = piece.offset(row, first);
         std::memcpy(target + at, source + at, count * piece.token_bytes);

@@ -13,7 +13,7 @@
 namespace ellm::model {
 
 /// Rises when any K, V or logits change by a bit: pages of another version are not used any more.
-inline constexpr uint32_t kNumericsVersion = 3;
+inline constexpr uint32_t kNumericsVersion = 4;
 
 /// A piece of one sequence: `tokens` at consecutive positions from `first_position`. `pages` covers positions 0 up to
 /// the last token's; the pages of the piece are written, those before it read.

@@ -12,6 +12,7 @@
 
 #include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/attention_codes.h"
+#include "kernels/lanes/attention_first.h"
 #include "kernels/lanes/attention_softmax.h"
 #include "kernels/lanes/attention_tiles.h"
 #include "kernels/lanes/exp.h"
@@ -26,7 +27,7 @@ void load_queries(const QueryBlock& b, AttentionScratch<L>& s) {
     s.taken[i] = false;
   }
   if (is_quantised(b.args.k_type)) return code_queries(b, s);
-  for (uint32_t i = 0; i < b.count; ++i) memcpy(s.q + i * b.stride, b.query(i), b.args.head_dim * sizeof(float));
+  for (uint32_t i = 0; i < b.count; ++i) memcpy(s.q + i * kQueryStride, b.query(i), b.args.head_dim * sizeof(float));
 }
 
 // ---- scores ---------------------------------------------------------------------------------------------------------
@@ -35,8 +36,8 @@ template <class L, class Keys>
 ELLM_INLINE void score_tiles(const QueryBlock& b, const Keys& keys, uint32_t page, QueryRange range,
                              AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
-    score_tile<L>(least_of(range.to - i, L::kQueries), keys, s.q + i * b.stride, b.stride, b.args.head_dim,
-                  b.args.scale, s.scores + i * kAttentionSegment + page * kPageTokens);
+    score_tile<L>(least_of(range.to - i, L::kQueries), keys, s.q + i * kQueryStride, b.args.head_dim, b.args.scale,
+                  s.scores_of(i) + page * kPageTokens);
   }
 }
 
@@ -55,11 +56,9 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
 /// Scores of a page. Where several tiles share a page of halves it is converted once.
 template <class L>
 void score_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
-  const std::byte *block = span.k[page], *next = span.after_key(page);
-  if (is_quantised(b.args.v_type)) {  // softmax wants the values' scales first
-    const size_t bytes = v_block_bytes(b.args.v_type, b.args.head_dim),
-                 scales = kv_scale_bytes(b.args.v_type, b.args.head_dim);
-    fetch_lines(span.v[page] + bytes - scales, static_cast<uint32_t>(scales));
+  const std::byte *block = span.k[page], *next = span.first ? span.after_key(page) : nullptr;
+  if (span.first && is_quantised(b.args.v_type)) {  // softmax wants the values' scales first
+    fetch_scales(span.v[page] + v_block_bytes(b.args.v_type, b.args.head_dim), b.args.v_type, b.args.head_dim);
   }
   if (is_quantised(b.args.k_type)) return score_codes<L>(b, block, next, page, range, s);
   if (b.args.k_type == KvType::f32)
@@ -74,7 +73,6 @@ void score_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange
 
 template <class L>
 void score_segment(const QueryBlock& b, SegmentPages pages, AttentionScratch<L>& s) {
-  if (b.args.key_mean && is_quantised(b.args.k_type)) offset_queries<L>(b, pages.segment, s);
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
     for (uint32_t page = span.from; page < span.to; ++page) {
       const QueryRange range = pages.whole ? span.queries : seeing(span.queries, page, s);
@@ -114,7 +112,7 @@ ELLM_INLINE void weigh_tiles(const QueryBlock& b, const Values& values, uint32_t
                              SoftmaxState& state, AttentionScratch<L>& s) {
   for (uint32_t i = range.from; i < range.to; i += L::kQueries) {
     const uint32_t n = least_of(range.to - i, L::kQueries);
-    const float* p = s.scores + i * kAttentionSegment + page * kPageTokens;
+    const float* p = s.scores_of(i) + page * kPageTokens;
     float* acc = state.values + i * b.stride;
     if (whole) {
       weigh_tile<L>(n, values, 0, kPageTokens, p, acc, b.stride);
@@ -184,21 +182,23 @@ ELLM_INLINE void for_coded_tiles(const Span& span, const AttentionScratch<L>& s,
 
 template <class L>
 void weigh_int8(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, AttentionScratch<L>& s) {
-  memset(s.weighed, 0, b.count * b.stride * sizeof(int32_t));
-  for (uint32_t i = 0; i < b.count; ++i) clear_codes(i, pages.from, pages.to, s);
+  const auto [first, last] = pages.queries;
+  memset(s.weighed, 0, (last - first) * b.stride * sizeof(int32_t));
+  for (uint32_t i = first; i < last; ++i) clear_codes(i, pages.from, pages.to, s);
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
     for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
-      const bool first = i == span.queries.from;
+      const bool fetches = span.first && i == span.queries.from;
       weigh_int8_tile<L>(
-          n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * b.stride, b.stride}, from, to,
+          n, {s.codes_of(i), s.weighed + (i - first) * b.stride, b.stride}, from, to,
           [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-          [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; });
+          [&](uint32_t page) ELLM_INLINE_LAMBDA { return fetches ? span.after_value(page) : nullptr; });
     });
   });
-  for (uint32_t i = 0; i < b.count; ++i) {
+  for (uint32_t i = first; i < last; ++i) {
     const L scale = L::broadcast(s.weight_scales[i]);
+    const int32_t* sums = s.weighed + (i - first) * b.stride;
     for (uint32_t d = 0; d < b.stride; d += 16) {
-      mul(L::from_ints(L::load_ints(s.weighed + i * b.stride + d)), scale).store(state.values + i * b.stride + d);
+      mul(L::from_ints(L::load_ints(sums + d)), scale).store(state.values + i * b.stride + d);
     }
   }
 }
@@ -206,26 +206,27 @@ void weigh_int8(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
 template <class L>
 void weigh_int4(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, AttentionScratch<L>& s) {
   const uint32_t blocks = kv_blocks(b.args.head_dim);
+  const auto [first, last] = pages.queries;
   for (uint32_t kv_block = 0; kv_block < blocks; ++kv_block) {
-    memset(s.weighed, 0, b.count * kKvBlock * sizeof(int32_t));
-    for (uint32_t i = 0; i < b.count; ++i) {
+    memset(s.weighed, 0, (last - first) * kKvBlock * sizeof(int32_t));
+    for (uint32_t i = first; i < last; ++i) {
       if (s.begin[i] < s.end[i]) code_int4_block(b, pages.segment, i, kv_block, s);
       clear_codes(i, pages.from, pages.to, s);
     }
     for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
       for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
-        const bool first = i == span.queries.from;
+        const bool fetches = span.first && i == span.queries.from;
         weigh_int4_tile<L>(
-            n, {s.weight_codes + i * kAttentionSegment, s.weighed + i * kKvBlock, kKvBlock}, from, to,
+            n, {s.codes_of(i), s.weighed + (i - first) * kKvBlock, kKvBlock}, from, to,
             [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-            [&](uint32_t page) ELLM_INLINE_LAMBDA { return first ? span.after_value(page) : nullptr; }, kv_block,
+            [&](uint32_t page) ELLM_INLINE_LAMBDA { return fetches ? span.after_value(page) : nullptr; }, kv_block,
             blocks);
       });
     });
-    for (uint32_t i = 0; i < b.count; ++i) {
+    for (uint32_t i = first; i < last; ++i) {
       const L scale = L::broadcast(s.weight_scales[i]), least = L::broadcast(s.weight_least[i]);
       for (uint32_t d = 0; d < kKvBlock && kv_block * kKvBlock + d < b.stride; d += 16) {
-        fma(L::from_ints(L::load_ints(s.weighed + i * kKvBlock + d)), scale, least)
+        fma(L::from_ints(L::load_ints(s.weighed + (i - first) * kKvBlock + d)), scale, least)
             .store(state.values + i * b.stride + kv_block * kKvBlock + d);
       }
     }
@@ -238,7 +239,7 @@ void weigh_int4(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
 template <class L>
 ELLM_INLINE SegmentPages find_visible(const QueryBlock& b, uint32_t segment, AttentionScratch<L>& s) {
   const uint32_t start = segment * kAttentionSegment;
-  SegmentPages pages{segment, kSegmentPages, 0, true};
+  SegmentPages pages{segment, kSegmentPages, 0, true, {0, b.count}};
   for (uint32_t i = 0; i < b.count; ++i) {
     const uint32_t end = s.position[i] + 1, begin = b.window_begin(s.position[i]);
     s.begin[i] = begin <= start ? 0 : least_of(begin - start, kAttentionSegment);
@@ -256,13 +257,25 @@ ELLM_INLINE SegmentPages find_visible(const QueryBlock& b, uint32_t segment, Att
 /// Softmax and values of one segment, for the queries that see any of it.
 template <class L>
 void run_segment(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, AttentionScratch<L>& s) {
-  score_segment<L>(b, pages, s);
-  for (uint32_t i = 0; i < b.count; ++i) {
-    if (s.begin[i] < s.end[i]) soften_query<L>(b, pages.segment, i, state, s);
+  const bool keys = is_quantised(b.args.k_type), values = is_quantised(b.args.v_type);
+  if (b.args.key_mean && keys) offset_queries<L>(b, pages.segment, s);
+  const uint32_t tile = keys && values ? kTileQueries : b.count;  // pages of halves are converted for all queries
+  for (s.tile = 0; s.tile < b.count; s.tile += tile) {
+    pages.queries = {s.tile, least_of(s.tile + tile, b.count)};
+    score_segment<L>(b, pages, s);
+    if (pages.segment == 0 && keys) refine_first_key(b, pages.queries, s);
+    for (uint32_t i = pages.queries.from; i < pages.queries.to; ++i) {
+      if (s.begin[i] < s.end[i]) soften_query<L>(b, pages.segment, i, state, s);
+    }
+    if (b.args.v_type == KvType::int8) {
+      weigh_int8<L>(b, pages, state, s);
+    } else if (b.args.v_type == KvType::int4) {
+      weigh_int4<L>(b, pages, state, s);
+    } else {
+      weigh_floats<L>(b, pages, state, s);
+    }
+    if (pages.segment == 0 && values) refine_first_value(b, pages.queries, state, s);
   }
-  if (b.args.v_type == KvType::int8) return weigh_int8<L>(b, pages, state, s);
-  if (b.args.v_type == KvType::int4) return weigh_int4<L>(b, pages, state, s);
-  weigh_floats<L>(b, pages, state, s);
 }
 
 /// Merges a segment's result of query i into `total`, which takes the first as it is.

@@ -29,11 +29,16 @@ ELLM_INLINE void fetch_lines(const std::byte* p, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-/// A tile of queries as integers: query i's codes at codes + i * stride, x = code * scale.
+/// Asks for the scales of a block that ends at `end`.
+ELLM_INLINE void fetch_scales(const std::byte* end, KvType type, uint32_t head_dim) {
+  const size_t scales = kv_scale_bytes(type, head_dim);
+  fetch_lines(end - kv_rest_bytes(type, head_dim) - scales, static_cast<uint32_t>(scales));
+}
+
+/// A tile of queries as integers: query i's codes at codes + i * kQueryStride, x = code * scale.
 template <class L>
 struct CodedQueries {
   const typename L::Code* codes;
-  uint32_t stride;
   const float* scales;   // that of the query times that of attention
   const float* sums;     // (query, kMostKvBlocks): codes of each 32 dimensions added up
   const float* offsets;  // (query, 16 pages), at the page: added to all its scores
@@ -53,12 +58,13 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
   typename L::Ints sum[V][N];
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::ints(0); });
   const uint32_t groups = (head_dim + 3) / 4;
-  for (uint32_t g = 0; g < groups; ++g) {
+  for (size_t g = 0; g < groups; ++g) {
     if (fetch) fetch_lines(fetch + g * 128, 128);
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const auto keys = L::load_words(block + g * 128 + (first + v) * 64);
-      unrolled<N>([&](auto i)
-                      ELLM_INLINE_LAMBDA { sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * q.stride + g * 4); });
+      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+        sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * kQueryStride + g * 4);
+      });
     });
   }
   const float* key_scales = key_scales_of(block, head_dim);
@@ -102,12 +108,12 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
   for (uint32_t b = 0; b * 4 < groups; ++b) {
     typename L::Ints sum[N];
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i] = L::ints(0); });
-    for (uint32_t g = b * 4; g < b * 4 + 4 && g < groups; ++g) {
+    for (size_t g = b * 4; g < b * 4 + 4 && g < groups; ++g) {
       if (fetch) fetch_lines(fetch + g * 128, 128);
       typename L::Words low, high;
       L::load_nibble_words(block + g * 128 + first * 64, low, high);
       unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-        const auto* codes = q.codes + i * q.stride + g * 8;
+        const auto* codes = q.codes + i * kQueryStride + g * 8;
         sum[i] = L::add_dot(L::add_dot(sum[i], low, codes), high, codes + 4);
       });
     }

@@ -25,7 +25,7 @@ void code_queries(const QueryBlock& b, AttentionScratch<L>& s) {
     rotate(x, head_dim);
     for (uint32_t d = 0; d < head_dim; ++d) x[d] *= part;
     const CodeScale scale = code_scale<L>(x, head_dim, kMostCode);
-    typename L::Code* codes = s.query_codes + i * b.stride;
+    typename L::Code* codes = s.query_codes + i * kQueryStride;
     for (uint32_t d = 0; d < b.stride; d += 16) {
       limited(values_from<L>(x, d, head_dim), L::broadcast(scale.factor), kMostCode).store_codes(codes + d);
       int32_t part_sum = 0;
@@ -139,15 +139,15 @@ void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* n
   const uint32_t pairs = b.args.key_mean ? b.args.key_mean->pairs : 0;
   if (pairs > 0) weigh_pairs<L>(b, page, range, s);
   if (next) {
-    const size_t bytes = k_block_bytes(b.args.k_type, head_dim), scales = kv_scale_bytes(b.args.k_type, head_dim);
-    fetch_lines(next + bytes - scales, static_cast<uint32_t>(scales));
+    const KvType type = b.args.k_type;
+    fetch_scales(next + k_block_bytes(type, head_dim), type, head_dim);
   }
   for (uint32_t i = range.from; i < range.to; i += L::kWordQueries) {
     const uint32_t n = least_of(range.to - i, L::kWordQueries);
-    float* scores = s.scores + i * kAttentionSegment + page * kPageTokens;
+    float* scores = s.scores_of(i) + page * kPageTokens;
     const float* offsets = s.offsets + i * kSegmentPages + page;
-    const CodedQueries<L> q{s.query_codes + i * b.stride,     b.stride, s.query_scales + i,
-                            s.query_sums + i * kMostKvBlocks, offsets,  pairs > 0};
+    const CodedQueries<L> q{s.query_codes + i * kQueryStride, s.query_scales + i, s.query_sums + i * kMostKvBlocks,
+                            offsets, pairs > 0};
     if (pairs > 0) score_turns_tile<L>(n, offsets, s.pair_coefficients + i, b.args.key_mean->turns, 2 * pairs, scores);
     score_coded_tile<L>(n, b.args.k_type, q, block, i == range.from ? next : nullptr, head_dim, scores);
   }
@@ -174,7 +174,7 @@ ELLM_INLINE L scaled_weight(L p, L scale) {
 /// Codes of what a query does not see of pages [from, to) are 0.
 template <class L>
 ELLM_INLINE void clear_codes(uint32_t i, uint32_t from, uint32_t to, AttentionScratch<L>& s) {
-  typename L::Code* codes = s.weight_codes + i * kAttentionSegment;
+  typename L::Code* codes = s.codes_of(i);
   const uint32_t first = from * kPageTokens, last = to * kPageTokens;
   const uint32_t begin = s.begin[i] / 16 * 16, end = (s.end[i] + 15) / 16 * 16;
   if (s.begin[i] == s.end[i] || begin >= last || end <= first) {

@@ -12,7 +12,14 @@ template <class L>
 struct VisibleTokens {
   uint32_t begin, end;
   ELLM_INLINE uint32_t first() const { return begin / 16 * 16; }
-  ELLM_INLINE bool cut(uint32_t t) const { return t < begin || t + 16 > end; }
+  /// f(t, cut) for all of them; `cut`, a constant, for the vectors of which some tokens are not seen.
+  template <class F>
+  ELLM_INLINE void each(F f) const {
+    uint32_t t = first();
+    if (t < begin) f(t, Index<true>{}), t += 16;
+    for (; t + 16 <= end; t += 16) f(t, Index<false>{});
+    if (t < end) f(t, Index<true>{});
+  }
   /// x of tokens t … t + 15; `other` for those that are not seen.
   ELLM_INLINE L of(L x, uint32_t t, L other) const {
     if (t + 16 > end) x = keep_first(x, end - t, other);
@@ -26,15 +33,16 @@ template <class L>
 ELLM_INLINE float find_largest(VisibleTokens<L> seen, float soft_cap, float* scores) {
   const L hidden = L::broadcast(-__builtin_inff());
   L largest = hidden;
-  for (uint32_t t = seen.first(); t < seen.end; t += 16) {
+  for (uint32_t t = seen.first(); soft_cap != 0 && t < seen.end; t += 16)
+    soft_cap_lanes(L::load(scores + t), soft_cap).store(scores + t);
+  seen.each([&](uint32_t t, auto cut) ELLM_INLINE_LAMBDA {
     L x = L::load(scores + t);
-    if (soft_cap != 0 || seen.cut(t)) {
-      if (soft_cap != 0) x = soft_cap_lanes(x, soft_cap);
+    if (cut) {
       x = seen.of(x, t, hidden);
       x.store(scores + t);
     }
     largest = max(x, largest);
-  }
+  });
   return L::template fold<typename L::Max>(largest).first();
 }
 
@@ -42,42 +50,47 @@ ELLM_INLINE float find_largest(VisibleTokens<L> seen, float soft_cap, float* sco
 template <class L, class Keep>
 ELLM_INLINE void soften(const QueryBlock& b, uint32_t i, SoftmaxState& state, AttentionScratch<L>& s, Keep keep) {
   const VisibleTokens<L> seen{s.begin[i], s.end[i]};
-  float* scores = s.scores + i * kAttentionSegment;
+  float* scores = s.scores_of(i);
   state.largest[i] = find_largest<L>(seen, b.args.soft_cap, scores);
   const L zero = L::broadcast(0.0f), largest = L::broadcast(state.largest[i]);
   L sum = zero;
-  for (uint32_t t = seen.first(); t < seen.end; t += 16) {
+  seen.each([&](uint32_t t, auto cut) ELLM_INLINE_LAMBDA {
     L p = exp_falling(sub(L::load(scores + t), largest));
-    if (seen.cut(t)) p = seen.of(p, t, zero);
+    if (cut) p = seen.of(p, t, zero);
     sum = add(sum, p);
     keep(t, p).store(scores + t);
-  }
+  });
   state.sum[i] = L::template fold<typename L::Sum>(sum).first();
 }
 
 /// Softmax of query i, and its codes for V of int8 (the probabilities themselves are not needed any more).
 template <class L>
 void soften_query(const QueryBlock& b, uint32_t segment, uint32_t i, SoftmaxState& state, AttentionScratch<L>& s) {
-  if (b.args.v_type != KvType::int8) return soften(b, i, state, s, [](uint32_t, L p) ELLM_INLINE_LAMBDA { return p; });
+  if (b.args.v_type != KvType::int8)
+    return soften(b, i, state, s, [&](uint32_t t, L p) ELLM_INLINE_LAMBDA {
+      if (t == 0) s.first_weights[i] = p.first();
+      return p;
+    });
   const std::byte* const* blocks = b.segment_blocks(b.args.v_blocks, i, segment);
   L top = L::broadcast(0.0f);
   soften(b, i, state, s, [&](uint32_t t, L p) ELLM_INLINE_LAMBDA {
+    if (t == 0) s.first_weights[i] = p.first();
     const L weight =
         scaled_weight(p, L::load(value_scales_of(blocks[t / kPageTokens], b.args.head_dim) + t % kPageTokens));
     top = max(weight, top);
     return weight;
   });
-  const float* weights = s.scores + i * kAttentionSegment;
+  const float* weights = s.scores_of(i);
   s.weight_scales[i] = code_weights(
       s.begin[i] / 16 * 16, s.end[i], top, [&](uint32_t t) ELLM_INLINE_LAMBDA { return L::load(weights + t); },
-      s.weight_codes + i * kAttentionSegment);
+      s.codes_of(i));
 }
 
 /// The codes of query i for 32 dimensions of V of int4, and the sum of the probabilities times the tokens' minima.
 template <class L>
 void code_int4_block(const QueryBlock& b, uint32_t segment, uint32_t i, uint32_t kv_block, AttentionScratch<L>& s) {
   const std::byte* const* blocks = b.segment_blocks(b.args.v_blocks, i, segment);
-  const float* p = s.scores + i * kAttentionSegment;
+  const float* p = s.scores_of(i);
   const auto ranges = [&](uint32_t t) ELLM_INLINE_LAMBDA {
     return value_ranges_of(blocks[t / kPageTokens], b.args.head_dim, kv_block) + t % kPageTokens;
   };
@@ -90,8 +103,7 @@ void code_int4_block(const QueryBlock& b, uint32_t segment, uint32_t i, uint32_t
     const L x = L::load(p + t);
     least = select_less(zero, x, fma(x, L::load_halves(ranges(t) + kPageTokens), least), least);
   }
-  s.weight_scales[i] =
-      code_weights(s.begin[i] / 16 * 16, s.end[i], top, weight, s.weight_codes + i * kAttentionSegment);
+  s.weight_scales[i] = code_weights(s.begin[i] / 16 * 16, s.end[i], top, weight, s.codes_of(i));
   s.weight_least[i] = L::template fold<typename L::Sum>(least).first();
 }
 

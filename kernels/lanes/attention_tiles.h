@@ -3,6 +3,7 @@
 // (kernels/<level>/lanes.h).
 #pragma once
 #include "kernels/kv_block.h"
+#include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/unroll.h"
 
 namespace ellm::kernels {
@@ -16,10 +17,10 @@ template <class L>
 struct HalfKeys {  // [head_dim][32] half
   const uint16_t *k, *next;
   template <int J>
-  ELLM_INLINE L at(uint32_t d, uint32_t v) const {
+  ELLM_INLINE L at(size_t d, size_t v) const {
     return L::load_halves(k + (d + J) * kPageTokens + v * 16);
   }
-  ELLM_INLINE void fetch(uint32_t d) const {
+  ELLM_INLINE void fetch(size_t d) const {
     unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA { __builtin_prefetch(next + (d + j) * kPageTokens, 0, 2); });
   }
 };
@@ -27,10 +28,10 @@ template <class L>
 struct FloatKeys {  // [head_dim][32] float, converted before
   const float* k;
   template <int J>
-  ELLM_INLINE L at(uint32_t d, uint32_t v) const {
+  ELLM_INLINE L at(size_t d, size_t v) const {
     return L::load(k + (d + J) * kPageTokens + v * 16);
   }
-  ELLM_INLINE void fetch(uint32_t) const {}
+  ELLM_INLINE void fetch(size_t) const {}
 };
 
 // Where V comes from: at(t, d) is dimensions d … d + 15 of token t; rows are `stride` values apart. fetch as above.
@@ -38,31 +39,31 @@ template <class L>
 struct HalfValues {
   const uint16_t *v, *next;
   uint32_t stride;
-  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load_halves(v + t * stride + d); }
-  ELLM_INLINE void fetch(uint32_t t, uint32_t d) const { __builtin_prefetch(next + t * stride + d, 0, 2); }
+  ELLM_INLINE L at(size_t t, size_t d) const { return L::load_halves(v + t * stride + d); }
+  ELLM_INLINE void fetch(size_t t, size_t d) const { __builtin_prefetch(next + t * stride + d, 0, 2); }
 };
 template <class L>
 struct FloatValues {
   const float* v;
   uint32_t stride;
-  ELLM_INLINE L at(uint32_t t, uint32_t d) const { return L::load(v + t * stride + d); }
-  ELLM_INLINE void fetch(uint32_t, uint32_t) const {}
+  ELLM_INLINE L at(size_t t, size_t d) const { return L::load(v + t * stride + d); }
+  ELLM_INLINE void fetch(size_t, size_t) const {}
 };
 
-/// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 512), q (N, stride).
+/// Scores of V vectors of tokens from vector `first` on for N queries: scores (N, 512), q (N, kQueryStride).
 template <class L, int N, int V, class Keys>
-ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t stride, uint32_t head_dim, float scale,
-                               uint32_t first, float* scores) {
+ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t head_dim, float scale, uint32_t first,
+                               float* scores) {
   L sum[V][N];
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::broadcast(0.0f); });
-  const auto dimension = [&](uint32_t d, auto j) ELLM_INLINE_LAMBDA {
+  const auto dimension = [&](size_t d, auto j) ELLM_INLINE_LAMBDA {
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const L k = keys.template at<j.value>(d, first + v);
       unrolled<N>([&](auto i)
-                      ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(q[i * stride + d + j]), k, sum[v][i]); });
+                      ELLM_INLINE_LAMBDA { sum[v][i] = fma(L::broadcast(q[i * kQueryStride + d + j]), k, sum[v][i]); });
     });
   };
-  uint32_t d = 0;
+  size_t d = 0;
   for (; d + 4 <= head_dim; d += 4) {
     if (first == 0) keys.fetch(d);
     unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA { dimension(d, j); });
@@ -77,12 +78,12 @@ ELLM_INLINE void score_vectors(const Keys& keys, const float* q, uint32_t stride
 
 /// score = (q . K) * scale for the 32 tokens of a page and n queries.
 template <class L, class Keys>
-ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t stride, uint32_t head_dim,
-                            float scale, float* scores) {
+ELLM_INLINE void score_tile(uint32_t n, const Keys& keys, const float* q, uint32_t head_dim, float scale,
+                            float* scores) {
   with_count<L::kQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::token_vectors(kCount);
     for (uint32_t first = 0; first < 2; first += kVectors) {
-      score_vectors<L, kCount, kVectors>(keys, q, stride, head_dim, scale, first, scores);
+      score_vectors<L, kCount, kVectors>(keys, q, head_dim, scale, first, scores);
     }
   });
 }

@@ -22,6 +22,15 @@ ELLM_INLINE float largest_of(const float* x, uint32_t n, bool negated) {
   return L::template fold<typename L::Max>(largest).first();
 }
 
+/// The nearest integers of values within -127 … 127.
+template <class L>
+ELLM_INLINE L nearest(L x) {
+  const L high = L::broadcast(0x1.8p+23f);
+  return sub(add(x, high), high);
+}
+
+constexpr float kRestParts = 254;  // what rounding leaves is at most half a scale: 127 parts
+
 /// max|x| / most, and the factor that takes x to -most … most: both 0 for a row of (almost) zeros.
 struct CodeScale {
   float scale, factor;
@@ -44,7 +53,7 @@ ELLM_INLINE L limited(L x, L factor, float most) {
 /// (max - min) / 15 and min as halves, and 1 / scale: 0 where all values are (almost) equal.
 struct Int4Range {
   uint16_t scale_half, least_half;
-  float least, factor;
+  float scale, least, factor;
 };
 template <class L>
 ELLM_INLINE Int4Range int4_range(const float* x, uint32_t n) {
@@ -58,7 +67,7 @@ ELLM_INLINE Int4Range int4_range(const float* x, uint32_t n) {
   const float scale = rounded[0];
   L::broadcast(least + 0.0f).store_halves(halves);
   L::load_halves(halves).store(rounded);
-  return {scale_half, halves[0], rounded[0], scale > 0.0f ? 1.0f / scale : 0.0f};
+  return {scale_half, halves[0], scale, rounded[0], scale > 0.0f ? 1.0f / scale : 0.0f};
 }
 /// (x - least) / scale within 0 … 15.
 template <class L>

@@ -42,12 +42,14 @@ class KvBlocks {
       case KvType::f16: return half(block, d * kPageTokens + t);
       case KvType::f32: return scale(block, 0, d * kPageTokens + t);
       case KvType::int8:
-        return byte(block, (d / 4 * kPageTokens + t) * 4 + d % 4) *
+        return (byte(block, (d / 4 * kPageTokens + t) * 4 + d % 4) +
+                rest(token, block, k_block_bytes(k_type_, head_dim_), d)) *
                scale(block, (head_dim_ + 3) / 4 * 4 * kPageTokens, t);
       case KvType::int4: break;
     }
     const double code = nibble(block, (d / 8 * kPageTokens + t) * 4 + d % 4, d % 8 >= 4);
-    return ranged(code, block, (head_dim_ + 7) / 8 * 4 * kPageTokens, d / 32, t);
+    return ranged(code + rest(token, block, k_block_bytes(k_type_, head_dim_), d), block,
+                  (head_dim_ + 7) / 8 * 4 * kPageTokens, d / 32, t);
   }
   double v(uint32_t token, uint32_t d) const {
     const std::byte* block = v_blocks_[token / kPageTokens];
@@ -55,11 +57,15 @@ class KvBlocks {
     switch (v_type_) {
       case KvType::f16: return half(block, t * stride + d);
       case KvType::f32: return scale(block, 0, t * stride + d);
-      case KvType::int8: return byte(block, (t / 4 * stride + d) * 4 + t % 4) * scale(block, stride * kPageTokens, t);
+      case KvType::int8:
+        return (byte(block, (t / 4 * stride + d) * 4 + t % 4) +
+                rest(token, block, v_block_bytes(v_type_, head_dim_), d)) *
+               scale(block, stride * kPageTokens, t);
       case KvType::int4: break;
     }
     const double code = nibble(block, (t / 4 * blocks + d / 32) * 64 + d % 16 * 4 + t % 4, d % 32 >= 16);
-    return ranged(code, block, blocks * 16 * kPageTokens, d / 32, t);
+    return ranged(code + rest(token, block, v_block_bytes(v_type_, head_dim_), d), block, blocks * 16 * kPageTokens,
+                  d / 32, t);
   }
   /// A token's scale of V's dimension d; 0 for types without.
   double v_scale(uint32_t token, uint32_t d) const {
@@ -100,6 +106,10 @@ class KvBlocks {
   /// code * scale + minimum of a block of 32 dimensions.
   static double ranged(double code, const std::byte* p, size_t values, size_t block, size_t t) {
     return code * half(p + values, block * 64 + t) + half(p + values, block * 64 + 32 + t);
+  }
+  /// What rounding left of the first token's dimension d, in scales; 0 of others.
+  double rest(uint32_t token, const std::byte* p, size_t block_bytes, uint32_t d) const {
+    return token == 0 ? byte(p, block_bytes - (head_dim_ + 63) / 64 * 64 + d) / 254 : 0;
   }
   static double scale(const std::byte* p, size_t values, size_t t) {
     float f;

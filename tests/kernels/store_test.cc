@@ -81,12 +81,30 @@ std::vector<uint8_t> put_ranges(Slot& s, size_t offset, const std::vector<float>
   return codes;
 }
 
+/// What rounding left of the token in slot 0, at the end of its block.
+void put_rest(Slot& s, KvType type, const std::vector<float>& x, uint32_t slot, size_t block_bytes) {
+  if (slot != 0 || !is_quantised(type)) return;
+  const size_t padded = (x.size() + 63) / 64 * 64;
+  const auto put = [&](size_t d, float code, float scale, float least) {
+    const float rest = (x[d] - std::fmaf(code, scale, least)) * (scale > 0 ? 254 / scale : 0);
+    s.put(block_bytes - padded + d, static_cast<int8_t>(std::clamp(std::nearbyint(rest), -127.0f, 127.0f)));
+  };
+  const Quantised q = quantised(x);
+  for (size_t d = 0; type == KvType::int8 && d < x.size(); ++d) put(d, q.q[d], q.scale, 0);
+  for (size_t b = 0; type == KvType::int4 && b < x.size(); b += 32) {
+    const Ranged r = ranged(&x[b], std::min<size_t>(32, x.size() - b));
+    for (size_t i = 0; i < r.q.size(); ++i) put(b + i, r.q[i], f16_to_f32(r.scale), f16_to_f32(r.least));
+  }
+  for (size_t d = x.size(); d < padded; ++d) s.put(block_bytes - padded + d, int8_t{0});
+}
+
 Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
   Slot s;
   if (is_quantised(type)) {
     size_t block = 1;
     while (x.size() % (2 * block) == 0) block *= 2;
     tests::rotate_row(x.data(), static_cast<uint32_t>(x.size()), static_cast<uint32_t>(block));
+    put_rest(s, type, x, slot, k_block_bytes(type, static_cast<uint32_t>(x.size())));
   }
   if (type == KvType::int4) {
     const size_t padded = (x.size() + 7) / 8 * 8;
@@ -108,6 +126,7 @@ Slot expected_k(KvType type, std::vector<float> x, uint32_t slot) {
 }
 Slot expected_v(KvType type, std::vector<float> x, uint32_t slot) {
   Slot s;
+  put_rest(s, type, x, slot, v_block_bytes(type, static_cast<uint32_t>(x.size())));
   if (type == KvType::int4) {
     const size_t blocks = (x.size() + 31) / 32;
     const auto codes = put_ranges(s, blocks * 16 * 32, x, slot, blocks * 32);

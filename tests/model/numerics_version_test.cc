@@ -16,12 +16,12 @@ struct Known {
   uint64_t pages, logits;  // XXH3-64 of the payload of 3 pages, of 96 rows of logits
 };
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr Known kKnown[] = {
     {"stories260K-Q4_K_M", shm::KvType::f32, 0xf163508c0972af5f, 0xf6a58a082e9985a2},
     {"stories260K-Q4_K_M", shm::KvType::f16, 0x1060a82a877a5d5, 0xe167e55bdecfef36},
-    {"stories260K-Q4_K_M", shm::KvType::int8, 0x3c1440bf1876807b, 0x7677b45800234640},
-    {"stories260K-Q4_K_M", shm::KvType::int4, 0xfb805a442264486a, 0x857a91a3fda1c4ab},
+    {"stories260K-Q4_K_M", shm::KvType::int8, 0xcee8b4a0a9cd6835, 0x81caf793efb7f4b6},
+    {"stories260K-Q4_K_M", shm::KvType::int4, 0xde775644d5c4780b, 0x94b02aed2856466a},
     {"stories260K-Q8_0", shm::KvType::f16, 0x760d1251a632bb79, 0x80357337dae98dc2},
     {"stories260K", shm::KvType::f16, 0x27579b420c5f05bb, 0xf437017e28d5cafb},
 };

@@ -126,8 +126,7 @@ class RealReference : public testing::Test {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-// What int8 KV adds to the divergence of the served model, whose activations are rounded, too. Measured: 1.37 times;
-// the aim is 1.25 (HACKING.md, "Decisions").
+// What int8 KV adds to the divergence of the served model, whose activations are rounded, too. Measured: 1.23 times.
 TEST_F(RealReference, Int8KvAsServed) {
   std::vector<double> f16_kl, int8_kl;
   for (const char* name : {"smollm2", "qwen-0.5b"}) {
@@ -150,7 +149,7 @@ TEST_F(RealReference, Int8KvAsServed) {
   }
   const double f16 = geometric_mean(f16_kl), int8 = geometric_mean(int8_kl);
   std::printf("geometric mean KL from exact: f16 KV %.3g, int8 KV %.3g, ratio %.3f\n", f16, int8, int8 / f16);
-  EXPECT_LE(int8, 1.45 * f16);
+  EXPECT_LE(int8, 1.25 * f16);
 }
 
 TEST_F(RealReference, Smollm2) { check_model("smollm2"); }

@@ -64,19 +64,20 @@ TEST(PageGeometry, BlocksTileThePage) {
 /// smollm2 (30 layers, 3 KV heads of 64): by hand.
 TEST(PageGeometry, KnownSizes) {
   EXPECT_EQ((PageGeometry{30, 3, 64, KvType::f16, KvType::f16}.page_bytes()), 30u * 3 * 2 * 32 * 64 * 2);
-  EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int8, KvType::int8}.page_bytes()), 30u * 3 * 2 * 32 * (64 + 4));
-  EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int4, KvType::int4}.page_bytes()), 30u * 3 * 2 * 32 * (64 / 2 + 2 * 4));
+  EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int8, KvType::int8}.page_bytes()), 30u * 3 * 2 * (32 * (64 + 4) + 64));
+  EXPECT_EQ((PageGeometry{30, 3, 64, KvType::int4, KvType::int4}.page_bytes()),
+            30u * 3 * 2 * (32 * (64 / 2 + 2 * 4) + 64));
 }
 
 /// A token's bytes lie where TokenRows says, and nowhere else: what the kernels write for it.
 TEST(PageGeometry, TokensAreWhereTheKernelsWriteThem) {
   const auto& kernels = *ellm::kernels::kernel_set(ellm::kernels::Level::scalar);
-  const auto check = [](const std::array<ellm::shm::TokenRows, 2>& pieces, const std::vector<std::byte>& block,
+  const auto check = [](const std::array<ellm::shm::TokenRows, 3>& pieces, const std::vector<std::byte>& block,
                         uint32_t token) {
     std::vector<bool> listed(block.size());
     size_t at = 0;
     for (const auto& piece : pieces) {
-      for (size_t row = 0; row < piece.rows; ++row)
+      for (size_t row = 0; row < piece.rows && token < piece.tokens; ++row)
         for (size_t i = 0; i < piece.token_bytes; ++i) listed[at + piece.offset(row, token) + i] = true;
       at += piece.bytes();
     }

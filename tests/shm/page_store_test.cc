@@ -142,7 +142,8 @@ void write_tokens(KvPages& kv, PageId page, uint32_t from, uint32_t to, uint8_t 
     for (const auto& pieces : {g.k_rows(), g.v_rows()}) {
       for (const TokenRows& piece : pieces) {
         for (size_t row = 0; row < piece.rows; ++row)
-          for (uint32_t t = from; t < to; ++t) std::memset(at + piece.offset(row, t), salt, piece.token_bytes);
+          for (uint32_t t = from; t < to && t < piece.tokens; ++t)
+            std::memset(at + piece.offset(row, t), salt, piece.token_bytes);
         at += piece.bytes();
       }
     }
