@@ -79,8 +79,9 @@ struct QueryBlock {
   }
 };
 
-// Pages between the one that is computed and the one that is fetched meanwhile. So many that memory has work during a
-// segment's softmax, too (f16, AVX-512, one query row of 7 heads: 2 pages 400, 4 400 to 570, 8 345 µs).
+// Pages between the one that is computed and the one that is fetched meanwhile: many, so that memory has work during a
+// segment's softmax, too (f16, AVX-512, 7 heads, without the first token's rest: 2 pages 580 to 880 µs, 4 385 to 573,
+// 8 341 to 349).
 constexpr uint32_t kAhead = 8;
 
 /// Queries [from, to) of a block.

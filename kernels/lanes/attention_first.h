@@ -1,5 +1,5 @@
-// What rounding to int8 or int4 left of a context's first token (HACKING.md, "KV types"): its key is the largest of all
-// and takes up to half of the attention of every later token, so what it rounds to shifts them all.
+// What rounding to int8 or int4 left of a context's first token (HACKING.md, "KV types"): what it rounds to shifts
+// all tokens after it.
 #pragma once
 #include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/attention_bytes.h"

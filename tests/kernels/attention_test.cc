@@ -413,7 +413,7 @@ struct MeanFixture {
 };
 
 /// A context's first token is kept to 16 bits (int8) or 12 (int4): its score beside a key of zeros shows in what it
-/// takes of two values, 1 and 0; rounded to 8 bits, that is off by 0.001 and more.
+/// takes of two values.
 TEST_P(AttentionOfLevels, FirstTokenIsKeptFinely) {
   if (!is_quantised(GetParam())) return;
   std::mt19937 rng(9);
