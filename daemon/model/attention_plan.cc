@@ -35,11 +35,10 @@ uint32_t common_pages(const Chunk& a, const Chunk& b) {
 AttentionPlan::AttentionPlan(const ModelConfig& config, const shm::PageGeometry& geometry, uint32_t max_context,
                              uint32_t max_rows, uint32_t workers, size_t partial_results)
     : c_(config), workers_(workers), partial_results_(partial_results) {
-  for (uint32_t layer = 0; layer < c_.layers; ++layer) {
-    page_bytes_[c_.windowed(layer) ? 1 : 0] +=
-        kernels::k_block_bytes(static_cast<kernels::KvType>(geometry.k_type), c_.head_dim) +
-        kernels::v_block_bytes(static_cast<kernels::KvType>(geometry.v_type), c_.head_dim);
-  }
+  const auto k = static_cast<kernels::KvType>(geometry.k_type), v = static_cast<kernels::KvType>(geometry.v_type);
+  const size_t read = kernels::k_block_bytes(k, c_.head_dim) - kernels::kv_rest_bytes(k, c_.head_dim) +
+                      kernels::v_block_bytes(v, c_.head_dim) - kernels::kv_rest_bytes(v, c_.head_dim);
+  for (uint32_t layer = 0; layer < c_.layers; ++layer) page_bytes_[c_.windowed(layer) ? 1 : 0] += read;
   const size_t segments = max_context / kAttentionSegment + 1;
   items_.reserve(size_t{max_rows} * c_.kv_heads +
                  std::min(partial_results / c_.heads, max_rows * segments) * c_.kv_heads);

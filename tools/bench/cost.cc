@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kv_block.h"
+
 namespace ellm::bench {
 
 double Cost::all_operations() const {
@@ -61,8 +63,12 @@ Cost CostModel::weights(double rows, double logits) const {
 /// Rows of one sequence from a position on: each sees what is before it and itself.
 Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) const {
   const shm::PageGeometry page = model::page_geometry(config_, kv);
+  const auto rest = [&](shm::KvType type) {  // of the first token: not read in any page but the first
+    return kernels::kv_rest_bytes(static_cast<kernels::KvType>(type), config_.head_dim);
+  };
   const double bytes =
-      static_cast<double>(page.k_block_bytes() + page.v_block_bytes()) * config_.kv_heads / shm::kPageTokens;
+      static_cast<double>(page.k_block_bytes() - rest(page.k_type) + page.v_block_bytes() - rest(page.v_type)) *
+      config_.kv_heads / shm::kPageTokens;
   Cost cost;
   for (uint32_t layer = 0; layer < config_.layers; ++layer) {
     double read = first_position + rows, seen = rows * first_position + rows * (rows + 1) / 2;
