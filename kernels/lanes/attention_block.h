@@ -157,10 +157,14 @@ template <class F>
 ELLM_INLINE void for_spans(const QueryBlock& b, SegmentPages pages, F f) {
   const auto table = [&](const std::byte* const* of, uint32_t i)
                          ELLM_INLINE_LAMBDA { return b.segment_blocks(of, i, pages.segment); };
+  // The rows that begin within the tile, behind the block's first query.
+  const uint32_t group = b.args.group, begin = pages.queries.from == 0 ? 1 : pages.queries.from;
+  const uint32_t first_row = (b.first + begin + group - 1) / group, last_row = b.row(pages.queries.to - 1);
   const auto cuts = [&](uint32_t page) ELLM_INLINE_LAMBDA {  // bit i: query i reads another page than the one before it
     uint64_t bits = 0;
-    for (uint32_t i = 1; b.args.stack && i < b.count; ++i) {
-      bits |= uint64_t{table(b.args.k_blocks, i)[page] != table(b.args.k_blocks, i - 1)[page]} << i;
+    for (uint32_t row = first_row; b.args.stack && row <= last_row; ++row) {
+      const std::byte* const* own = b.args.k_blocks + row * b.args.stack_pages + page;
+      bits |= uint64_t{own[0] != *(own - b.args.stack_pages)} << (row * group - b.first);
     }
     return bits;
   };
