@@ -118,9 +118,7 @@ class Clients(OneDaemon):
         async def ask():
             async with ellm.AsyncClient(self.daemon.socket) as client:
                 keep = asyncio.create_task(client.generate("Tom", temperature=0, max_tokens=700, ignore_eos=True))
-                drops = [asyncio.create_task(call) for call in (
-                    client.generate("Sam", **LONG), client.score([1] + [403] * 2000, top=100),
-                    client.chat("no template", **LONG))]
+                drops = [asyncio.create_task(client.generate("Sam", **LONG))]
 
                 async def read():
                     async for _ in client.generate_stream("Lily", **LONG):
@@ -128,9 +126,13 @@ class Clients(OneDaemon):
                 drops.append(asyncio.create_task(read()))
                 while len((await client.status()).requests) < 3:
                     await asyncio.sleep(0.001)
+                # Not before: reading a score's answer would keep this thread busy until the others have ended.
+                drops += [asyncio.create_task(call) for call in (
+                    client.score([1] + [403] * 2000, top=100), client.chat("no template", **LONG))]
+                await client.status()
                 for task in drops:
                     task.cancel()
-                # The score may have been faster than the third request.
+                # Score and chat may have been faster.
                 results = await asyncio.gather(*drops, return_exceptions=True)
                 self.assertTrue(all(isinstance(result, (asyncio.CancelledError, ellm.TemplateFailed, ellm.Scores)) for result in results), results)
                 async for _ in client.generate_stream("Once", **LONG):
