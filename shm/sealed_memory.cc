@@ -127,7 +127,7 @@ SealedMemory::SealedMemory(const SealedOptions& options, int fd) : options_(opti
 SealedMemory::SealedMemory(SealedMemory&& other) noexcept
     : options_(std::move(other.options_)), object_bytes_(other.object_bytes_), checks_offset_(other.checks_offset_),
       fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)),
-      no_huge_pages_(other.no_huge_pages_.load()) {}
+      no_huge_pages_(other.no_huge_pages_.load()), states_(std::move(other.states_)) {}
 
 SealedMemory::~SealedMemory() {
   if (base_ != nullptr) ::munmap(base_, object_bytes_);
@@ -179,6 +179,7 @@ SealedMemory SealedMemory::make(const SealedOptions& options) {
   if (::ftruncate(memory.fd_, static_cast<off_t>(memory.object_bytes_)) != 0)
     fail(errno, "a size of " + std::to_string(memory.object_bytes_ >> 20) + " MiB");
   memory.map(PROT_READ | PROT_WRITE);
+  memory.states_ = std::make_unique<std::atomic<HugePageState>[]>(memory.object_bytes_ / kHugePage);
   if (::madvise(memory.base_, kSmallPage, MADV_POPULATE_WRITE) != 0) fail(errno, "memory for its header");
   new (memory.base_) SealedHeaderData{};
   return memory;
@@ -186,16 +187,34 @@ SealedMemory SealedMemory::make(const SealedOptions& options) {
 
 void SealedMemory::remove(const std::string& name) { ::unlink(path_of(name).c_str()); }
 
+/// The last may be a few small pages.
+int SealedMemory::populate_page(size_t page) {
+  const size_t first = page * kHugePage, bytes = std::min(kHugePage, object_bytes_ - kHugePage - first);
+  if (bytes < kHugePage) return ::madvise(data() + first, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  bool refused = false;
+  const int error = populate_huge(fd_, kHugePage + first, data() + first, bytes, refused);
+  if (refused) no_huge_pages_.store(true, std::memory_order_relaxed);
+  return error;
+}
+
+/// Ranges of two threads may share a huge page: one of them populates it, and neither writes to it before. (A page that
+/// another thread has in hand is refused by the kernel, and what is written to before stays in small ones.)
 int SealedMemory::populate(size_t first, size_t end) {
   const size_t all = object_bytes_ - kHugePage;
-  first = first / kHugePage * kHugePage;
-  end = end >= options_.bytes ? all : std::min(all, round_up_to(end, kHugePage));
-  const size_t huge = (end - first) / kHugePage * kHugePage;
-  bool refused = false;
-  if (const int error = populate_huge(fd_, kHugePage + first, data() + first, huge, refused)) return error;
-  if (refused) no_huge_pages_.store(true, std::memory_order_relaxed);
-  if (first + huge == end) return 0;
-  return ::madvise(data() + first + huge, end - first - huge, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  end = end >= options_.bytes ? all : end;
+  for (size_t page = first / kHugePage; page * kHugePage < end; ++page) {
+    std::atomic<HugePageState>& state = states_[page];
+    HugePageState seen = HugePageState::untouched;
+    if (!state.compare_exchange_strong(seen, HugePageState::in_work)) {
+      if (seen == HugePageState::in_work) state.wait(HugePageState::in_work);
+      continue;
+    }
+    const int error = populate_page(page);
+    state = HugePageState::populated;
+    state.notify_all();
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 void SealedMemory::seal() {

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,10 +88,14 @@ class SealedMemory {
   void map(int protection);
 
   SealedOptions options_;
+  enum class HugePageState : uint8_t { untouched, in_work, populated };
+  int populate_page(size_t page);
+
   size_t object_bytes_, checks_offset_;
   int fd_;
   std::byte* base_ = nullptr;
   std::atomic<bool> no_huge_pages_ = false;
+  std::unique_ptr<std::atomic<HugePageState>[]> states_;  // of fresh memory, by huge page behind the header's
 };
 
 }  // namespace ellm::shm
