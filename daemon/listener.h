@@ -40,7 +40,7 @@ class Listener {
   bool made_ = false;
 };
 
-/// The configured path, else as DESIGN's order says.
+/// The configured path, else where clients look for it (client/places.h).
 std::string listen_path(const std::string& configured);
 
 /// The other end of a connected socket. `admin_gid` -1: no group.
