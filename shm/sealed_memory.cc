@@ -205,12 +205,13 @@ int SealedMemory::populate(size_t first, size_t end) {
   for (size_t page = first / kHugePage; page * kHugePage < end; ++page) {
     std::atomic<HugePageState>& state = states_[page];
     HugePageState seen = HugePageState::untouched;
-    if (!state.compare_exchange_strong(seen, HugePageState::in_work)) {
-      if (seen == HugePageState::in_work) state.wait(HugePageState::in_work);
-      continue;
+    while (!state.compare_exchange_strong(seen, HugePageState::in_work) && seen != HugePageState::populated) {
+      state.wait(HugePageState::in_work);
+      seen = HugePageState::untouched;  // so it is again where there was no memory: whoever waited learns it himself
     }
+    if (seen == HugePageState::populated) continue;
     const int error = populate_page(page);
-    state = HugePageState::populated;
+    state = error == 0 ? HugePageState::populated : HugePageState::untouched;
     state.notify_all();
     if (error != 0) return error;
   }
