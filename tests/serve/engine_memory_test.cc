@@ -56,19 +56,13 @@ namespace ellm::serve::testing {
 namespace {
 
 /// The fake's own allocations are not the engine's: those of a real model's steps are made when it is loaded.
-class SparedRunner : public StepRunner {
+class SparedRunner : public DelegatingRunner {
  public:
-  explicit SparedRunner(std::unique_ptr<StepRunner> runner) : runner_(std::move(runner)) {}
+  using DelegatingRunner::DelegatingRunner;
   std::span<const float> step(std::span<const model::Chunk> chunks) override {
     const Spare spare;
-    return runner_->step(chunks);
+    return DelegatingRunner::step(chunks);
   }
-  uint32_t max_rows() const override { return runner_->max_rows(); }
-  uint32_t max_logits() const override { return runner_->max_logits(); }
-  uint32_t vocabulary() const override { return runner_->vocabulary(); }
-
- private:
-  std::unique_ptr<StepRunner> runner_;
 };
 
 Servable spared_servable(const Fake& fake) {

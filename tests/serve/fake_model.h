@@ -65,6 +65,19 @@ struct Script {
   }
 };
 
+/// Does what another does; for runners that only add something to its steps.
+class DelegatingRunner : public StepRunner {
+ public:
+  explicit DelegatingRunner(std::unique_ptr<StepRunner> runner) : runner_(std::move(runner)) {}
+  std::span<const float> step(std::span<const model::Chunk> chunks) override { return runner_->step(chunks); }
+  uint32_t max_rows() const override { return runner_->max_rows(); }
+  uint32_t max_logits() const override { return runner_->max_logits(); }
+  uint32_t vocabulary() const override { return runner_->vocabulary(); }
+
+ private:
+  std::unique_ptr<StepRunner> runner_;
+};
+
 class FakeRunner : public StepRunner {
  public:
   FakeRunner(shm::KvPages& kv, uint32_t max_rows, uint32_t max_logits, std::shared_ptr<Script> script)

@@ -33,20 +33,16 @@ struct Machine {
   }
 };
 
-class SimulatedRunner : public StepRunner {
+class SimulatedRunner : public DelegatingRunner {
  public:
   SimulatedRunner(std::unique_ptr<StepRunner> runner, const Machine& machine)
-      : runner_(std::move(runner)), machine_(machine) {}
+      : DelegatingRunner(std::move(runner)), machine_(machine) {}
   std::span<const float> step(std::span<const model::Chunk> chunks) override {
     simulated_ms += machine_.ms(chunks);
-    return runner_->step(chunks);
+    return DelegatingRunner::step(chunks);
   }
-  uint32_t max_rows() const override { return runner_->max_rows(); }
-  uint32_t max_logits() const override { return runner_->max_logits(); }
-  uint32_t vocabulary() const override { return runner_->vocabulary(); }
 
  private:
-  std::unique_ptr<StepRunner> runner_;
   const Machine& machine_;
 };
 
