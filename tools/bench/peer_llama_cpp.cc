@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <initializer_list>
 #include <map>
 #include <stdexcept>
 
@@ -58,9 +59,13 @@ class LlamaCppPeer : public Peer {
       if (exists(directory + "/" + name)) return directory + "/" + name;
     return {};
   }
-  static void add_types(std::vector<std::string>& command, const std::string& kv) {
+  static std::vector<std::string> command_of(const std::string& program, const PeerTask& task, const std::string& kv,
+                                             std::initializer_list<std::string> options) {
+    std::vector<std::string> command = {program, "-m", task.model, "-t", std::to_string(task.threads)};
+    command.insert(command.end(), options);
     command.insert(command.end(), {"-ctk", kv, "-ctv", kv});
     if (kv != "f16") command.insert(command.end(), {"-fa", "on"});
+    return command;
   }
 
   void run_single(const PeerTask& task, std::span<const Work> works, const std::vector<size_t>& indexes, uint32_t depth,
@@ -73,22 +78,10 @@ class LlamaCppPeer : public Peer {
       std::string& list = w.kind == Kind::prefill ? prompts : generates;
       list += (list.empty() ? "" : ",") + std::to_string(w.kind == Kind::prefill ? w.prompt : w.generate);
     }
-    std::vector<std::string> command = {program,
-                                        "-m",
-                                        task.model,
-                                        "-t",
-                                        std::to_string(task.threads),
-                                        "-p",
-                                        prompts.empty() ? "0" : prompts,
-                                        "-n",
-                                        generates.empty() ? "0" : generates,
-                                        "-d",
-                                        std::to_string(depth),
-                                        "-r",
-                                        "1",
-                                        "-o",
-                                        "json"};
-    add_types(command, kv);
+    const auto or_none = [](const std::string& list) { return list.empty() ? "0" : list; };
+    const std::vector<std::string> command = command_of(
+        program, task, kv,
+        {"-p", or_none(prompts), "-n", or_none(generates), "-d", std::to_string(depth), "-r", "1", "-o", "json"});
     const boost::json::value rows = boost::json::parse(run_program(command));
     for (const auto& row : rows.as_array()) {
       const double seconds = row.at("samples_ns").as_array().at(0).to_number<double>() * 1e-9;
@@ -106,24 +99,13 @@ class LlamaCppPeer : public Peer {
   std::optional<double> run_batched(const PeerTask& task, const Work& w, const std::string& kv) const {
     if (batched_.empty() || w.kind == Kind::prefill || (w.kind == Kind::end_to_end && w.depth > 0)) return std::nullopt;
     const uint32_t prompt = w.kind == Kind::decode ? std::max(w.depth, 1u) : w.prompt;
-    std::vector<std::string> command = {batched_,
-                                        "-m",
-                                        task.model,
-                                        "-t",
-                                        std::to_string(task.threads),
-                                        "-c",
-                                        std::to_string((prompt + w.generate) * w.batch + 64 * w.batch),
-                                        "-npp",
-                                        std::to_string(prompt),
-                                        "-ntg",
-                                        std::to_string(w.generate),
-                                        "-npl",
-                                        std::to_string(w.batch),
-                                        "--output-format",
-                                        "jsonl"};
+    const std::string context = std::to_string((prompt + w.generate) * w.batch + 64 * w.batch);
+    std::vector<std::string> command =
+        command_of(batched_, task, kv,
+                   {"-c", context, "-npp", std::to_string(prompt), "-ntg", std::to_string(w.generate), "-npl",
+                    std::to_string(w.batch), "--output-format", "jsonl"});
     // One prompt whose K and V are copied for each sequence.
     if (w.kind == Kind::decode && task.fill == Fill::copies) command.push_back("-pps");
-    add_types(command, kv);
     for (int tries = 0; tries < 3; ++tries) {  // it prints on a thread that does not always live until its end
       const std::string text = run_program(command);
       const size_t at = text.find("{\"n_kv_max\"");
