@@ -5,9 +5,7 @@ import sys
 import unittest
 
 from harness import OneDaemon, needs_model
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "client/python"))
-import ellm                                             # noqa: E402
+from python_package import ellm
 
 LONG = dict(max_tokens=300, ignore_eos=True)
 
