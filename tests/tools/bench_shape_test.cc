@@ -28,7 +28,8 @@ Shape shape_of(const format::Gguf& file) {
   const auto size = [&](const char* key) { return static_cast<uint32_t>(file.get_uint(s.architecture + "." + key)); };
   s.layers = size("block_count"), s.embedding = size("embedding_length"), s.feed_forward = size("feed_forward_length");
   s.heads = size("attention.head_count"), s.kv_heads = size("attention.head_count_kv"),
-  s.head_dim = s.embedding / s.heads;
+  s.head_dim =
+      static_cast<uint32_t>(file.find_uint(s.architecture + ".attention.key_length").value_or(s.embedding / s.heads));
   s.context = size("context_length");
   s.vocabulary = static_cast<uint32_t>(file.find_tensor("token_embd.weight")->rows());
   s.tied = file.find_tensor("output.weight") == nullptr;
@@ -76,7 +77,7 @@ std::map<std::string, int> count_types(const std::vector<std::pair<std::string, 
 
 TEST(BenchShape, MixesAreThoseOfPublishedModels) {
   bool any = false;
-  for (const char* name : {"qwen-0.5b", "qwen-1.5b"}) {
+  for (const char* name : {"qwen-0.5b", "qwen-1.5b", "gemma3-270m"}) {
     const std::string path = tests::find_real_model(name);
     if (path.empty()) continue;
     any = true;
@@ -94,6 +95,8 @@ std::string tiny(const std::string& architecture, const std::string& mix) {
   std::string text =
       R"({"name": "tiny", "architecture": ")" + architecture + R"(", "type": ")" + mix + R"(", "layers": 2,
     "embedding": 256, "feed_forward": 512, "heads": 8, "kv_heads": 2, "head_dim": 32, "vocabulary": 1500, "context": 512)";
+  if (architecture.starts_with("gemma")) text += R"(, "window": 64, "tied": true)";
+  if (architecture == "phi3") text += R"(, "window": 64)";
   if (architecture == "llama") text += R"(, "llama3_factor": 8, "rope_base": 500000)";
   if (architecture == "qwen3moe") text += R"(, "experts": 4, "experts_used": 2, "expert_feed_forward": 256)";
   return text + "}";
@@ -129,10 +132,13 @@ TEST(BenchShape, EveryMixLoadsAndGivesSaneLogits) {
 
 TEST(BenchShape, EveryArchitectureLoads) {
   const TempDir dir;
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "qwen3moe"}) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3"}) {
     SCOPED_TRACE(architecture);
-    for (const float x : logits(synthesise(parse_shape(tiny(architecture, "q4_k_m")), dir.path().string())))
-      ASSERT_TRUE(std::isfinite(x));
+    const std::string path = synthesise(parse_shape(tiny(architecture, "q4_k_m")), dir.path().string());
+    for (const float x : logits(path)) ASSERT_TRUE(std::isfinite(x));
+    const model::ModelConfig config = model::read_config(*format::Gguf::open(path));
+    EXPECT_EQ(config.architecture, architecture);
+    EXPECT_EQ(config.window, parse_shape(tiny(architecture, "q4_k_m")).shape.window);
   }
 }
 
@@ -167,24 +173,40 @@ TEST(BenchShape, AFileIsWrittenOnce) {
 }
 
 TEST(BenchShape, NamedShapesHaveTheParametersOfTheirNames) {
-  const auto billions = [](const char* name) {
-    double n = 0;
-    for (const TensorPlan& t : plan_tensors(parse_shape(std::string(name) + ":f16")))
-      n += static_cast<double>(t.elements());
-    return n * 1e-9;
+  // As the models' cards say; of those that see pictures the part that reads text.
+  const std::map<std::string, double> billions = {
+      {"smollm2-135m", 0.1345}, {"smollm2-360m", 0.3618},      {"smollm2-1.7b", 1.7114},
+      {"llama-2-7b", 6.7384},   {"llama-3.2-1b", 1.2358},      {"llama-3.2-3b", 3.2127},
+      {"llama-3.1-8b", 8.0303}, {"llama-3.1-70b", 70.5537},    {"llama-3.3-70b", 70.5537},
+      {"mistral-7b", 7.2480},   {"mistral-nemo-12b", 12.2478}, {"mistral-small-24b", 23.5724},
+      {"qwen2.5-0.5b", 0.4940}, {"qwen2.5-1.5b", 1.5437},      {"qwen2.5-3b", 3.0859},
+      {"qwen2.5-7b", 7.6156},   {"qwen2.5-14b", 14.7700},      {"qwen2.5-32b", 32.7639},
+      {"qwen2.5-72b", 72.7062}, {"qwen3-0.6b", 0.5960},        {"qwen3-1.7b", 1.7206},
+      {"qwen3-4b", 4.0225},     {"qwen3-8b", 8.1907},          {"qwen3-14b", 14.7683},
+      {"qwen3-32b", 32.7621},   {"qwen3-30b-a3b", 30.5321},    {"qwen3-235b-a22b", 235.0936},
+      {"gemma-2-2b", 2.6143},   {"gemma-2-9b", 9.2417},        {"gemma-2-27b", 27.2271},
+      {"gemma-3-270m", 0.2681}, {"gemma-3-1b", 0.9999},        {"gemma-3-4b", 3.8803},
+      {"gemma-3-12b", 11.7660}, {"gemma-3-27b", 27.0093},      {"phi-3-mini-4k", 3.8211},
+      {"phi-4-14b", 14.6595},
   };
-  // As the models' cards say.
-  EXPECT_NEAR(billions("llama-3.2-1b"), 1.236, 0.001);
-  EXPECT_NEAR(billions("llama-3.2-3b"), 3.213, 0.001);
-  EXPECT_NEAR(billions("llama-3.1-8b"), 8.030, 0.001);
-  EXPECT_NEAR(billions("llama-3.1-70b"), 70.554, 0.001);
-  EXPECT_NEAR(billions("qwen2.5-0.5b"), 0.494, 0.001);
-  EXPECT_NEAR(billions("qwen2.5-1.5b"), 1.544, 0.001);
-  EXPECT_NEAR(billions("qwen2.5-7b"), 7.616, 0.001);
-  EXPECT_NEAR(billions("qwen2.5-32b"), 32.764, 0.001);
-  EXPECT_NEAR(billions("qwen3-8b"), 8.191, 0.001);
-  EXPECT_NEAR(billions("qwen3-30b-a3b"), 30.532, 0.001);
-  EXPECT_NEAR(billions("smollm2-135m"), 0.1345, 0.0001);
+  for (const Shape& shape : named_shapes()) {
+    double n = 0;
+    for (const TensorPlan& t : plan_tensors(parse_shape(shape.name + ":f16"))) n += static_cast<double>(t.elements());
+    ASSERT_TRUE(billions.contains(shape.name)) << shape.name;
+    EXPECT_NEAR(n * 1e-9, billions.at(shape.name), 0.0001) << shape.name;
+  }
+  EXPECT_EQ(named_shapes().size(), billions.size());
+}
+
+/// llama-quantize takes models of 80 layers for Llama's 70B, whose V has at least 5 bits.
+TEST(BenchShape, EightyLayersHaveMoreBitsInV) {
+  for (const char* name : {"llama-3.1-70b:q4_k_m", "qwen2.5-72b:q4_k_m"}) {
+    std::map<kernels::WeightType, int> types;
+    for (const TensorPlan& t : plan_tensors(parse_shape(name)))
+      if (t.name.ends_with("attn_v.weight")) ++types[t.type];
+    EXPECT_EQ(types,
+              (std::map<kernels::WeightType, int>{{kernels::WeightType::q5_k, 40}, {kernels::WeightType::q6_k, 40}}));
+  }
 }
 
 TEST(BenchShape, RefusalsSayWhatWouldBeRight) {
@@ -197,7 +219,9 @@ TEST(BenchShape, RefusalsSayWhatWouldBeRight) {
     return "accepted";
   };
   EXPECT_NE(message("llama-3.2-1b").find("lacks its weights, as in llama-3.2-1b:q4_k_m"), std::string::npos);
-  EXPECT_NE(message("llama-9:q4_0").find("there are smollm2-135m, llama-3.2-1b"), std::string::npos);
+  EXPECT_NE(message("llama-9:q4_0").find("there are smollm2-135m, smollm2-360m"), std::string::npos);
+  EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "window": 512})").find("a window belongs to"),
+            std::string::npos);
   EXPECT_NE(message("llama-3.2-1b:q9").find("there are f16, bf16"), std::string::npos);
   EXPECT_NE(message("{\"layers\": 1").find("not a JSON object"), std::string::npos);
   EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "colour": 1})").find("unknown key 'colour'"),

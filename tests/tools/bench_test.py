@@ -265,7 +265,8 @@ class BenchTest(unittest.TestCase):
     def test_llama_cpp_loads_every_architecture(self):
         if not os.path.exists(PEER + "/llama-bench"):
             self.skipTest("no llama.cpp in " + PEER)
-        for architecture, more in (("qwen2", {}), ("qwen3", {}), ("qwen3moe", {"experts": 4, "experts_used": 2, "expert_feed_forward": 256})):
+        for architecture, more in (("qwen2", {}), ("qwen3", {}), ("qwen3moe", {"experts": 4, "experts_used": 2, "expert_feed_forward": 256}),
+                                   ("gemma2", {"window": 64, "tied": True}), ("gemma3", {"window": 64, "tied": True}), ("phi3", {"window": 64})):
             with self.subTest(architecture):
                 shape = dict(json.loads(TINY), name=architecture, architecture=architecture, **more)
                 report = self.report("--shape", json.dumps(shape), "-n", "2", "--peer", PEER, "-r", "1")

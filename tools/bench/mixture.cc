@@ -46,7 +46,8 @@ WeightType value_type(Mixture mix, const Shape& s, uint32_t layer, WeightType ba
     case Mixture::iq4_xs: type = shared ? WeightType::q5_k : base; break;
     default: break;
   }
-  const bool is_70b = s.architecture == "llama" && s.layers == 80 && s.heads != s.kv_heads;
+  const bool is_70b =
+      (s.architecture == "llama" || s.architecture == "qwen2") && s.layers == 80 && s.heads != s.kv_heads;
   if (is_70b && (type == WeightType::q3_k || type == WeightType::q4_k)) type = WeightType::q5_k;
   return s.experts == 8 ? WeightType::q8_0 : type;
 }
@@ -80,7 +81,7 @@ WeightType wanted_type(Mixture mix, const Shape& s, std::string_view role, uint3
     if (columns % kernels::block_shape(base).weights != 0) return WeightType::q8_0;
     return base == WeightType::q8_0 ? base : WeightType::q6_k;
   }
-  if (role == "attn_v.weight") return value_type(mix, s, layer, base);
+  if (role == "attn_v.weight" || role == "attn_qkv.weight") return value_type(mix, s, layer, base);
   if (role == "attn_k.weight" && s.experts == 8) return WeightType::q8_0;
   if (role.starts_with("ffn_down")) return down_type(mix, s, layer, base);
   if (role == "attn_output.weight") return attention_output_type(mix, s, base);

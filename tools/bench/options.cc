@@ -6,6 +6,8 @@
 #include <stdexcept>
 
 #include "shm/geometry.h"
+#include "tools/bench/mixture.h"
+#include "tools/bench/shape.h"
 
 namespace ellm::bench {
 namespace {
@@ -67,7 +69,9 @@ void declare_options(CLI::App& app, Options& o) {
       "Examples:\n  ellm bench qwen-0.5b\n"
       "  ellm bench --shape llama-3.1-8b:q4_k_m --set depth,batch --html report.html\n"
       "  ellm bench qwen-0.5b --peer ~/.cache/ellm-test/peer/bin            # llama.cpp on the same file, interleaved\n"
-      "  ellm bench qwen-1.5b --set cost --peer http://gpu:8000/v1 --price 0.40,2.50");
+      "  ellm bench qwen-1.5b --set cost --peer http://gpu:8000/v1 --price 0.40,2.50\n\n"
+      "Shapes: " +
+      shape_names() + "\nTheir types: " + mixture_names());
   app.add_option("MODEL", o.models,
                  "Names in the models directory, or GGUF files (default: the smallest that is installed)");
   app.add_option("--shape", o.shapes,

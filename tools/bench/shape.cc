@@ -1,6 +1,7 @@
-// Published configurations (config.json of each model).
+// What --shape says: a name, or JSON.
 #include "tools/bench/shape.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <fstream>
 #include <iterator>
@@ -11,34 +12,12 @@
 namespace ellm::bench {
 namespace {
 
-// name, architecture, layers, embedding, feed-forward, heads, KV heads, head size, vocabulary, context, RoPE base,
-// tied, Llama 3's factor, experts, experts used, their feed-forward size
-const Shape kShapes[] = {
-    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, 0, 0, 0, 0},
-    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, true, 32, 0, 0, 0},
-    {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 5e5, true, 32, 0, 0, 0},
-    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5, false, 8, 0, 0, 0},
-    {"llama-3.1-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5, false, 8, 0, 0, 0},
-    {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1e6, true, 0, 0, 0, 0},
-    {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1e6, true, 0, 0, 0, 0},
-    {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 32768, 1e6, false, 0, 0, 0, 0},
-    {"qwen2.5-32b", "qwen2", 64, 5120, 27648, 40, 8, 128, 152064, 32768, 1e6, false, 0, 0, 0, 0},
-    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, false, 0, 0, 0, 0},
-    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, false, 0, 128, 8, 768},
-};
-
 [[noreturn]] void refuse(const std::string& text) { throw std::runtime_error("--shape: " + text); }
 
-std::string names() {
-  std::string all;
-  for (const Shape& s : kShapes) all += (all.empty() ? "" : ", ") + s.name;
-  return all;
-}
-
 const Shape& find_shape(const std::string& name) {
-  for (const Shape& s : kShapes)
+  for (const Shape& s : named_shapes())
     if (s.name == name) return s;
-  refuse("no shape is called '" + name + "'; there are " + names());
+  refuse("no shape is called '" + name + "'; there are " + shape_names());
 }
 
 std::string read_file(const std::string& path) {
@@ -66,14 +45,15 @@ bool assign(Shape& s, std::string_view key, const boost::json::value& v) {
   else if (key == "experts") count(s.experts);
   else if (key == "experts_used") count(s.experts_used);
   else if (key == "expert_feed_forward") count(s.expert_feed_forward);
+  else if (key == "window") count(s.window);
   else return false;
   return true;
 }
 
 void check(const Shape& s) {
-  if (s.architecture != "llama" && s.architecture != "qwen2" && s.architecture != "qwen3" &&
-      s.architecture != "qwen3moe")
-    refuse("architecture '" + s.architecture + "', expected llama, qwen2, qwen3 or qwen3moe");
+  constexpr std::string_view kArchitectures[] = {"llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3"};
+  if (std::ranges::find(kArchitectures, s.architecture) == std::end(kArchitectures))
+    refuse("architecture '" + s.architecture + "', expected llama, qwen2, qwen3, qwen3moe, gemma2, gemma3 or phi3");
   const std::pair<const char*, uint32_t> needed[] = {
       {"layers", s.layers},  {"embedding", s.embedding}, {"feed_forward", s.feed_forward},
       {"heads", s.heads},    {"kv_heads", s.kv_heads},   {"head_dim", s.head_dim},
@@ -86,6 +66,9 @@ void check(const Shape& s) {
   if (s.vocabulary < 1024 || s.vocabulary > 1u << 20) refuse("\"vocabulary\" must be within 1,024 and 1,048,576");
   if ((s.architecture == "qwen3moe") != (s.experts > 0))
     refuse("experts belong to architecture qwen3moe, and to no other");
+  if (s.architecture.starts_with("gemma") && !s.tied) refuse("of gemma2 and gemma3 embedding and output are tied");
+  if (s.window > 0 && !s.architecture.starts_with("gemma") && s.architecture != "phi3")
+    refuse("a window belongs to architectures gemma2, gemma3 and phi3");
   if (s.experts > 0 && (s.experts_used == 0 || s.experts_used > s.experts || s.expert_feed_forward % 32 != 0 ||
                         s.expert_feed_forward == 0))
     refuse("experts need experts_used and expert_feed_forward (a multiple of 32)");
@@ -113,7 +96,11 @@ ShapeRequest parse_object(const std::string& text) {
 
 }  // namespace
 
-std::span<const Shape> named_shapes() { return kShapes; }
+std::string shape_names() {
+  std::string all;
+  for (const Shape& s : named_shapes()) all += (all.empty() ? "" : ", ") + s.name;
+  return all;
+}
 
 ShapeRequest parse_shape(const std::string& text) {
   ShapeRequest request;

@@ -38,23 +38,39 @@ class Planner {
     const Shape& s = shape_;
     const uint64_t queries = uint64_t{s.heads} * s.head_dim, keys = uint64_t{s.kv_heads} * s.head_dim;
     vector(at + "attn_norm.weight", s.embedding);
-    matrix(at, "attn_q.weight", s.embedding, queries);
-    matrix(at, "attn_k.weight", s.embedding, keys);
-    matrix(at, "attn_v.weight", s.embedding, keys);
+    if (s.architecture == "phi3") {
+      matrix(at, "attn_qkv.weight", s.embedding, queries + 2 * keys);
+    } else {
+      matrix(at, "attn_q.weight", s.embedding, queries);
+      matrix(at, "attn_k.weight", s.embedding, keys);
+      matrix(at, "attn_v.weight", s.embedding, keys);
+    }
     if (s.architecture == "qwen2") {
       vector(at + "attn_q.bias", queries), vector(at + "attn_k.bias", keys), vector(at + "attn_v.bias", keys);
     }
-    if (s.architecture.starts_with("qwen3")) {
+    if (s.architecture.starts_with("qwen3") || s.architecture == "gemma3") {
       vector(at + "attn_q_norm.weight", s.head_dim), vector(at + "attn_k_norm.weight", s.head_dim);
     }
     matrix(at, "attn_output.weight", queries, s.embedding);
+    if (s.architecture.starts_with("gemma")) {
+      vector(at + "post_attention_norm.weight", s.embedding), vector(at + "post_ffw_norm.weight", s.embedding);
+    }
     vector(at + "ffn_norm.weight", s.embedding);
-    if (s.experts == 0) {
+    if (s.experts == 0) feed_forward(at);
+    else experts(at);
+  }
+  void feed_forward(const std::string& at) {
+    const Shape& s = shape_;
+    if (s.architecture == "phi3") {
+      matrix(at, "ffn_up.weight", s.embedding, 2 * s.feed_forward);  // gate and up
+    } else {
       matrix(at, "ffn_gate.weight", s.embedding, s.feed_forward);
       matrix(at, "ffn_up.weight", s.embedding, s.feed_forward);
-      matrix(at, "ffn_down.weight", s.feed_forward, s.embedding);
-      return;
     }
+    matrix(at, "ffn_down.weight", s.feed_forward, s.embedding);
+  }
+  void experts(const std::string& at) {
+    const Shape& s = shape_;
     matrix(at, "ffn_gate_inp.weight", s.embedding, s.experts);
     matrix(at, "ffn_gate_exps.weight", s.embedding, s.expert_feed_forward, s.experts);
     matrix(at, "ffn_up_exps.weight", s.embedding, s.expert_feed_forward, s.experts);
@@ -119,7 +135,8 @@ GgufWriter describe(const ShapeRequest& r) {
   GgufWriter file;
   const auto key = [&](const char* name) { return s.architecture + "." + name; };
   file.add("general.architecture", s.architecture);
-  file.add("general.name", r.label() + " with random weights");
+  // llama.cpp looks for tokens of Phi-3's own where this name says that it is one.
+  file.add("general.name", s.architecture == "phi3" ? "random weights" : r.label() + " with random weights");
   file.add("general.file_type", file_type(find_mixture(r.mix).value()));
   file.add("general.quantization_version", 2u);
   file.add(key("block_count"), s.layers);
@@ -134,6 +151,11 @@ GgufWriter describe(const ShapeRequest& r) {
   file.add(key("rope.dimension_count"), s.head_dim);
   file.add(key("rope.freq_base"), static_cast<float>(s.rope_base));
   file.add(key("vocab_size"), s.vocabulary);
+  if (s.window > 0) file.add(key("attention.sliding_window"), s.window);
+  if (s.architecture == "gemma2") {
+    file.add(key("attn_logit_softcapping"), 50.0f);
+    file.add(key("final_logit_softcapping"), 30.0f);
+  }
   if (s.experts > 0) {
     file.add(key("expert_count"), s.experts);
     file.add(key("expert_used_count"), s.experts_used);
@@ -169,6 +191,7 @@ std::string synthesise(const ShapeRequest& request, const std::string& directory
   }
   parts += std::to_string(request.shape.rope_base) + std::to_string(request.shape.experts_used) +
            std::to_string(request.shape.heads);
+  if (request.shape.window != 0) parts += std::to_string(request.shape.window);
   uint32_t hash = 2166136261;  // FNV-1a
   for (const char c : parts) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619;
   char digest[12];
