@@ -175,12 +175,16 @@ ELLM_INLINE Scales scales_of(const Header& header, Bytes block, uint32_t half) {
   return s;
 }
 
-/// Rows and tokens of a tile, in the L1 cache: f32 accumulators and what a block's first half of the columns gave.
+/// Rows and tokens of a tile, in the L1 cache: f32 accumulators and a block's dot products as far as they have got.
 template <uint32_t T>
 struct Sums {
   __m256 acc[T][2];  // (tokens, halves of the rows)
-  __m256i first[T][2];
+  __m256i dot[T][2];
 };
+
+/// Whether a block's dot product stays in 16 bits until its end.
+template <WeightType type>
+constexpr bool kWhole = sums_in_16_bits(type) == 8 && !quant_layout(type).halves_in_dot;
 
 /// Q3_K's offset of a block: four times the sum of q, each half's times its scale.
 ELLM_INLINE __m256i scaled_offset(const Scales& s, const int16_t* half_sums) {
@@ -189,49 +193,63 @@ ELLM_INLINE __m256i scaled_offset(const Scales& s, const int16_t* half_sums) {
   return _mm256_madd_epi16(_mm256_slli_epi16(s.pairs, 2), _mm256_set1_epi32(sums));
 }
 
-/// Columns 16 * part … 16 * part + 15 of a block times T tokens. Both halves of the rows share the loads of a token's
-/// activations. Q6_K's scales end here; the other types' first part is kept (in 16 bits, if all fits) for the second.
+/// Columns 16 * part … 16 * part + 15 of 8 rows times a token's activations x.
+template <WeightType type, int part>
+ELLM_INLINE __m256i dot(const Weights& w, const Scales* s, int half, const __m256i* x) {
+  const __m256i *code = w.code[half], *sign = w.sign[half];
+  if constexpr (kWhole<type>) return dot16<type, 0, 4>(code, sign, x);
+  if constexpr (quant_layout(type).halves_in_dot)
+    return _mm256_madd_epi16(dot16<type, 0, 4>(code, sign, x), s[half].half[part]);
+  return dot32<type, 0, 4>(code, sign, x);
+}
+
+/// The dot products of one part of the columns with T tokens, added to those of the part before. Both halves of the
+/// rows share the loads of a token's activations.
 template <WeightType type, uint32_t T, int part>
 ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
-  constexpr QuantLayout l = quant_layout(type);
-  constexpr bool in_dot = l.halves_in_dot, whole = sums_in_16_bits(type) == 8 && !in_dot;
-  constexpr bool ends = type == WeightType::q6_k || part == 1, offset = l.offset != 0 && !has_signs(type) && !in_dot;
+  constexpr bool adds = part == 1 && type != WeightType::q6_k;
+  ELLM_UNROLL(2)
   for (uint32_t t = 0; t < T; ++t) {
     const int8_t* q = tile.q + t * kBlock + 16 * part;
     const __m256i x[4] = {four(q), four(q + 4), four(q + 8), four(q + 12)};
-    const auto half = [&](int h) __attribute__((always_inline)) {
-      __m256i sum;
-      if constexpr (whole) {
-        sum = dot16<type, 0, 4>(w.code[h], w.sign[h], x);
-        if constexpr (part == 1) sum = _mm256_madd_epi16(_mm256_add_epi16(sum, sums.first[t][h]), _mm256_set1_epi16(1));
-      } else {
-        if constexpr (in_dot) {
-          sum = _mm256_madd_epi16(dot16<type, 0, 4>(w.code[h], w.sign[h], x), s[h].half[part]);
-        } else {
-          sum = dot32<type, 0, 4>(w.code[h], w.sign[h], x);
-        }
-        if constexpr (part == 1 && type != WeightType::q6_k) sum = _mm256_add_epi32(sum, sums.first[t][h]);
-      }
-      if constexpr (ends) {
-        constexpr uint32_t n = Tile<type, T>::kOffsets;
-        if constexpr (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
-        if constexpr (type == WeightType::q3_k)
-          sum = _mm256_sub_epi32(sum, scaled_offset(s[h], tile.half_sums + 2 * t));
-        const __m256 scale = _mm256_mul_ps(s[h].d[part], _mm256_set1_ps(tile.scale[t]));
-        __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, sums.acc[t][h]);
-        if constexpr (type == WeightType::q2_k) {
-          acc = _mm256_fmadd_ps(s[h].m[0], _mm256_set1_ps(tile.scaled_halves[2 * t]), acc);
-          acc = _mm256_fmadd_ps(s[h].m[1], _mm256_set1_ps(tile.scaled_halves[2 * t + 1]), acc);
-        } else if constexpr (l.has_minimum) {
-          acc = _mm256_fmadd_ps(s[h].m[0], _mm256_set1_ps(tile.scaled_sum[t]), acc);
-        }
-        sums.acc[t][h] = acc;
-      } else {
-        sums.first[t][h] = sum;
-      }
-    };
-    half(0);
-    half(1);
+    unrolled<2>([&](auto half) ELLM_INLINE_LAMBDA {
+      __m256i& sum = sums.dot[t][half];
+      const __m256i now = dot<type, part>(w, s, half, x);
+      sum = !adds ? now : kWhole<type> ? _mm256_add_epi16(now, sum) : _mm256_add_epi32(now, sum);
+    });
+  }
+}
+
+/// What a dot product adds to the f32 accumulator: `scale` and minima of the block.
+template <WeightType type, uint32_t T, int part>
+ELLM_INLINE void accumulate(const Scales& s, const Tile<type, T>& tile, uint32_t t, __m256i sum, __m256& acc) {
+  constexpr QuantLayout l = quant_layout(type);
+  constexpr uint32_t n = Tile<type, T>::kOffsets;
+  if constexpr (kWhole<type>) sum = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+  if constexpr (type == WeightType::q3_k) {
+    sum = _mm256_sub_epi32(sum, scaled_offset(s, tile.half_sums + 2 * t));
+  } else if constexpr (l.offset != 0 && !has_signs(type)) {
+    sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
+  }
+  const __m256 scale = _mm256_mul_ps(s.d[part], _mm256_set1_ps(tile.scale[t]));
+  acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc);
+  if constexpr (type == WeightType::q2_k) {
+    acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_halves[2 * t]), acc);
+    acc = _mm256_fmadd_ps(s.m[1], _mm256_set1_ps(tile.scaled_halves[2 * t + 1]), acc);
+  } else if constexpr (l.has_minimum) {
+    acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_sum[t]), acc);
+  }
+}
+
+/// The dot products into the accumulators. A loop of its own: behind the products of the same token this long chain of
+/// dependent instructions fills the processor's schedulers, and products of other tokens find no room there.
+template <WeightType type, uint32_t T, int part>
+ELLM_INLINE void accumulate_all(const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
+  ELLM_UNROLL(4)
+  for (uint32_t t = 0; t < T; ++t) {
+    unrolled<2>([&](auto half) ELLM_INLINE_LAMBDA {
+      accumulate<type, T, part>(s[half], tile, t, sums.dot[t][half], sums.acc[t][half]);
+    });
   }
 }
 
@@ -255,9 +273,11 @@ ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activatio
       unpack<type, 0>(panel + l.scales, 0, w, Groups());
       unpack<type, 0>(panel + l.scales, 1, w, Groups());
       add_columns<type, T, 0>(w, s, tile, sums);
+      if constexpr (type == WeightType::q6_k) accumulate_all<type, T, 0>(s, tile, sums);
       unpack<type, 4>(panel + l.scales, 0, w, Groups());
       unpack<type, 4>(panel + l.scales, 1, w, Groups());
       add_columns<type, T, 1>(w, s, tile, sums);
+      accumulate_all<type, T, 1>(s, tile, sums);
       panel += l.block();
       tile.next();
     }

@@ -7,6 +7,14 @@
 #define ELLM_INLINE inline __attribute__((always_inline))
 #define ELLM_INLINE_LAMBDA __attribute__((always_inline))
 
+/// Before a loop: n rounds side by side, neither fewer nor all of them.
+#define ELLM_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define ELLM_UNROLL(n) ELLM_PRAGMA(clang loop unroll_count(n))
+#else
+#define ELLM_UNROLL(n) ELLM_PRAGMA(GCC unroll n)
+#endif
+
 namespace ellm::kernels {
 namespace {
 
