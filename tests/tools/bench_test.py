@@ -147,6 +147,25 @@ class BenchTest(unittest.TestCase):
             self.check_decode(report, row, layers=2, heads=8, kv_heads=2, head_dim=32, kv_bytes=72 if row["kv"] == "int8" else 128)
         self.assertEqual([r["work"] for r in report["results"]][:4], ["decode 3", "decode 3 x4", "decode 3 @96", "decode 3 x4 @96"])
 
+    def test_a_shared_prefix_is_read_and_held_once(self):
+        for depth, own in ((512, 1), (520, 1)):   # of the last, each sequence has the ninth token's page to itself
+            rows = self.tiny("-n", "3", "-d", str(depth), "-b", "1,4", "--shared")["results"]
+            self.assertEqual([r["work"] for r in rows], [f"decode 3 @{depth}", f"decode 3 x4 @{depth}", f"decode 3 x4 @{depth} shared"])
+            read = 2 * 2 * 32 * 72                # of a page: layers, heads, tokens, K and V of 32 bytes and a scale
+            pages = depth // 32
+            self.assertEqual([r["kv_bytes_read"] for r in rows], [3 * read * n for n in (pages + own, 4 * (pages + own), pages + 4 * own)])
+            page = rows[0]["kv_bytes_held"] / (pages + own)
+            self.assertEqual(rows[1]["kv_bytes_held"], 4 * (pages + own) * page)
+            self.assertEqual(rows[2]["kv_bytes_held"], (pages + 4 * own + (depth % 32 > 0)) * page)
+            self.assertEqual(rows[1]["kv_bytes"] - rows[2]["kv_bytes"], 3 * 3 * depth * read / 32)
+
+    def test_prompts_of_a_batch_share_steps(self):
+        report = self.tiny("--end-to-end", "40:2", "-d", "512", "-b", "3")
+        tensors = self.counts(report["models"][0]["path"])
+        _, table, _, rows = tensors.pop("token_embd.weight")
+        weights = sum(size for _, size, _, _ in tensors.values())       # of three steps; 3 * 40 rows, then 2 * 3
+        self.assertAlmostEqual(report["results"][0]["weight_bytes"] / (3 * weights + table / rows * (120 + 6)), 1, places=9)
+
     def test_stories(self):
         if not os.path.exists(STORIES):
             self.skipTest("$ELLM_TEST_DATA is not set")

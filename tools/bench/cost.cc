@@ -60,8 +60,9 @@ Cost CostModel::weights(double rows, double logits) const {
   return cost;
 }
 
-/// Rows of one sequence from a position on: each sees what is before it and itself.
-Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) const {
+/// Rows of one sequence from a position on: each sees what is before it and itself. Its first tokens, `read_already`,
+/// another sequence of the step has read.
+Cost CostModel::attention(double first_position, double rows, double read_already, shm::KvTypes kv) const {
   const shm::PageGeometry page = model::page_geometry(config_, kv);
   const auto rest = [&](shm::KvType type) {  // of the first token: not read in any page but the first
     return kernels::kv_rest_bytes(static_cast<kernels::KvType>(type), config_.head_dim);
@@ -71,7 +72,7 @@ Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) c
       config_.kv_heads / shm::kPageTokens;
   Cost cost;
   for (uint32_t layer = 0; layer < config_.layers; ++layer) {
-    double read = first_position + rows, seen = rows * first_position + rows * (rows + 1) / 2;
+    double read = first_position + rows - read_already, seen = rows * first_position + rows * (rows + 1) / 2;
     if (config_.windowed(layer)) {
       seen = std::min(seen, rows * config_.window);
       read = std::min(read, rows + config_.window);
@@ -82,21 +83,28 @@ Cost CostModel::attention(double first_position, double rows, shm::KvTypes kv) c
   return cost;
 }
 
-Cost CostModel::of(const Work& work, shm::KvTypes kv) const {
+/// Steps of kPrefillRows rows, filled by one sequence after another.
+Cost CostModel::prompts(const Work& work, shm::KvTypes kv) const {
   Cost cost;
-  if (work.kind != Kind::decode) {
-    for (uint32_t b = 0; b < work.batch; ++b) {
-      for (uint32_t at = 0; at < work.prompt; at += kPrefillRows) {
-        const uint32_t rows = std::min(kPrefillRows, work.prompt - at);
-        cost += weights(rows, at + rows == work.prompt ? 1 : 0);
-        cost += attention(work.depth + at, rows, kv);
-      }
+  for (uint32_t at = 0, all = work.batch * work.prompt; at < all; at += kPrefillRows) {
+    const uint32_t end = std::min(at + kPrefillRows, all);
+    cost += weights(end - at, end / work.prompt - at / work.prompt);
+    for (uint32_t from = at, next; from < end; from = next) {
+      next = std::min(end, (from / work.prompt + 1) * work.prompt);
+      cost += attention(work.depth + from % work.prompt, next - from, work.shared && from > at ? work.depth : 0, kv);
     }
   }
+  return cost;
+}
+
+Cost CostModel::of(const Work& work, shm::KvTypes kv) const {
+  Cost cost;
+  if (work.kind != Kind::decode) cost += prompts(work, kv);
   if (work.kind == Kind::prefill) return cost;
   for (uint32_t step = 0; step < work.generate; ++step) {
     cost += weights(work.batch, work.batch);
-    for (uint32_t b = 0; b < work.batch; ++b) cost += attention(work.depth + work.prompt + step, 1, kv);
+    for (uint32_t b = 0; b < work.batch; ++b)
+      cost += attention(work.depth + work.prompt + step, 1, work.shared && b > 0 ? work.depth : 0, kv);
   }
   return cost;
 }

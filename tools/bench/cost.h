@@ -35,9 +35,6 @@ class CostModel {
   Cost of(const Work& work, shm::KvTypes kv) const;
   static Bound bound(const Cost& cost, const Limits& limits, shm::KvTypes kv);
 
-  /// Tokens that share one reading of the weights in a prefill.
-  static constexpr uint32_t kPrefillRows = 512;
-
  private:
   struct Matrix {
     kernels::WeightType type;
@@ -46,7 +43,8 @@ class CostModel {
   };
   /// A step with these rows, of which `logits` reach the output matrix.
   Cost weights(double rows, double logits) const;
-  Cost attention(double first_position, double rows, shm::KvTypes kv) const;
+  Cost prompts(const Work& work, shm::KvTypes kv) const;
+  Cost attention(double first_position, double rows, double read_already, shm::KvTypes kv) const;
 
   model::ModelConfig config_;
   std::vector<Matrix> matrices_;

@@ -37,6 +37,9 @@ void declare_work(CLI::App& app, Options& o) {
       ->delimiter(',')
       ->capture_default_str()
       ->group("Work");
+  app.add_flag("--shared", o.shared,
+               "Beside each batch behind a depth also one whose sequences have those tokens in common")
+      ->group("Work");
   app.add_option(
          "--set", o.sets,
          "quick (if nothing else is asked for), depth, batch, cost (input 2,048, output 512, to 32K of context, batch 1 to 32), reach")
@@ -105,8 +108,12 @@ void declare_options(CLI::App& app, Options& o) {
 
 std::vector<Work> works_of(const Options& o) {
   std::vector<Work> works;
-  const auto add = [&](const Work& w) {
-    if (std::ranges::find(works, w) == works.end()) works.push_back(w);
+  const auto add = [&](Work w) {
+    if (std::ranges::find(works, w) != works.end()) return;
+    works.push_back(w);
+    if (!o.shared || w.batch == 1 || w.depth == 0) return;
+    w.shared = true;
+    works.push_back(w);
   };
   std::vector<std::string> sets = o.sets;
   if (o.reach) sets.push_back("reach");

@@ -18,7 +18,7 @@ struct Options {
   std::string kernels, shape_directory, peer, peer_model, html;
   std::string fill = "copies";
   std::vector<double> prices;  // of an hour: ours, the peer's
-  bool reach = false, cold_start = false, limits_only = false, json = false;
+  bool shared = false, reach = false, cold_start = false, limits_only = false, json = false;
 };
 
 void declare_options(CLI::App& app, Options& options);

@@ -164,9 +164,11 @@ class EndpointPeer : public Peer {
   double measure(const Work& w) {
     std::vector<std::string> prompts;
     double before = 0;  // tokens that the server has had already
+    const std::string common = w.shared ? prompt(w.depth) : "";
+    const auto depth_text = [&] { return w.shared ? common : prompt(std::max(w.depth, 1u)); };
     for (uint32_t i = 0; i < w.batch; ++i) {
       const bool extends = w.kind != Kind::decode && w.depth > 0;
-      std::string text = w.kind == Kind::decode ? prompt(std::max(w.depth, 1u)) : extends ? prompt(w.depth) : "";
+      std::string text = w.kind == Kind::decode || extends ? depth_text() : "";
       if (extends) before += static_cast<double>(request(text, 1).prompt_tokens);
       if (w.prompt > 0) text += (text.empty() ? "" : " ") + prompt(w.prompt);
       prompts.push_back(std::move(text));

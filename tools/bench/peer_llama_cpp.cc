@@ -104,8 +104,8 @@ class LlamaCppPeer : public Peer {
         command_of(batched_, task, kv,
                    {"-c", context, "-npp", std::to_string(prompt), "-ntg", std::to_string(w.generate), "-npl",
                     std::to_string(w.batch), "--output-format", "jsonl"});
-    // One prompt whose K and V are copied for each sequence.
-    if (w.kind == Kind::decode && task.fill == Fill::copies) command.push_back("-pps");
+    // One prompt whose K and V are copied for each sequence: it has no other way to share them.
+    if (w.kind == Kind::decode && (w.shared || task.fill == Fill::copies)) command.push_back("-pps");
     for (int tries = 0; tries < 3; ++tries) {  // it prints on a thread that does not always live until its end
       const std::string text = run_program(command);
       const size_t at = text.find("{\"n_kv_max\"");

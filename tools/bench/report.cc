@@ -46,8 +46,8 @@ std::string limits_text(const Report& r) {
 }
 
 std::string table_head(const Report& r) {
-  std::string text =
-      format("%-22s %-26s %-6s %10s %7s %6s %6s", "model", "work", "KV", "tokens/s", "spread", "of bw", "of peak");
+  std::string text = format("%-22s %-26s %-6s %10s %7s %6s %7s %8s", "model", "work", "KV", "tokens/s", "spread",
+                            "of bw", "of peak", "KV MB");
   if (!r.peer.empty()) text += format(" %10s %7s %-6s", r.peer.substr(0, 10).c_str(), "ratio", "its KV");
   if (r.price) text += format(" %10s", "price/M");
   if (r.peer_price) text += format(" %10s", "its");
@@ -60,8 +60,9 @@ std::string table_row(const Report& r, const Row& row) {
   if (!row.skipped.empty()) return text + " " + row.skipped + "\n";
   const Bound bound = CostModel::bound(row.cost, r.limits, row.kv);
   const double seconds = row.ours.median();
-  text += format(" %10.1f %6.1f%% %6.2f %7.2f", row.tokens_per_second(row.ours), 100 * row.ours.spread(),
-                 bound.memory / seconds, bound.compute / seconds);
+  text += format(" %10.1f %6.1f%% %6.2f %7.2f %8.1f", row.tokens_per_second(row.ours), 100 * row.ours.spread(),
+                 bound.memory / seconds, bound.compute / seconds,
+                 static_cast<double>(row.kv_bytes_read) / row.work.steps() * 1e-6);
   const PeerResult* best = row.best_peer();
   if (best != nullptr)
     text += format(" %10.1f %6.2fx %-6s", row.tokens_per_second(best->series), row.ratio().value_or(0),

@@ -21,6 +21,7 @@ struct Row {
   shm::KvTypes kv = shm::KvType::int8;
   Cost cost = {};
   Series ours = {};
+  uint64_t kv_bytes_read = 0, kv_bytes_held = 0;  // by attention in all steps; by all sequences at the end
   std::vector<PeerResult> peers = {};
   double others = 0;         // share of the machine that others used meanwhile
   std::string skipped = {};  // why there are no figures

@@ -79,6 +79,8 @@ object row_json(const Report& r, const Row& row) {
            {"spread", row.ours.spread()},
            {"weight_bytes", row.cost.weight_bytes},
            {"kv_bytes", row.cost.kv_bytes},
+           {"kv_bytes_read", row.kv_bytes_read},
+           {"kv_bytes_held", row.kv_bytes_held},
            {"operations", operations},
            {"attention_operations", row.cost.attention_operations},
            {"memory_seconds", bound.memory},

@@ -36,8 +36,11 @@ std::string obstacle(const Work& w, const model::ModelConfig& config, shm::KvTyp
   return {};
 }
 
-/// Whether a peer does both in one process: it can, and that takes so little that starting it would count.
-bool one_process(const Work& a, const Work& b) {
+/// Whether both are measured by turns: they are to be compared, or so short that starting a peer for each would count.
+bool by_turns(const Work& a, const Work& b) {
+  Work private_b = b;
+  private_b.shared = false;
+  if (a == private_b) return true;
   const auto single = [](const Work& w) { return w.batch == 1 && w.kind != Kind::end_to_end && w.prompt <= 1024; };
   return single(a) && single(b) && a.depth == b.depth;
 }
@@ -107,7 +110,7 @@ void Runner::measure_kv(const Target& target, const std::shared_ptr<const model:
   if (!possible.empty()) subject = std::make_unique<Subject>(model, kernels_, pool_, kv, possible, fill_of(options_));
   const shm::KvTypes main = shm::find_kv_types(options_.kv_types.front()).value();
   for (size_t first = begin, end; first < report_.rows.size(); first = end) {
-    for (end = first + 1; end < report_.rows.size() && one_process(works[first - begin], works[end - begin]);) ++end;
+    for (end = first + 1; end < report_.rows.size() && by_turns(works[first - begin], works[end - begin]);) ++end;
     for (uint32_t r = 0; r < options_.repetitions; ++r) {
       run_ours(*subject, first, end);
       if (peer_ && kv == main) run_peer(target, first, end, r == 0);
@@ -125,7 +128,9 @@ void Runner::run_ours(Subject& subject, size_t first, size_t end) {
     Row& row = report_.rows[i];
     if (!row.skipped.empty()) continue;
     disturbance_.since_last();
-    row.ours.seconds.push_back(subject.run(row.work));
+    const Measured measured = subject.run(row.work);
+    row.ours.seconds.push_back(measured.seconds);
+    row.kv_bytes_read = measured.kv_bytes_read, row.kv_bytes_held = measured.kv_bytes_held;
     usage_[i] += disturbance_.since_last();
   }
 }

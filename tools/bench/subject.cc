@@ -5,12 +5,11 @@
 #include <stdexcept>
 
 #include "daemon/runtime/memory.h"
-#include "tools/bench/cost.h"
 
 namespace ellm::bench {
 namespace {
 
-constexpr uint32_t kRows = CostModel::kPrefillRows, kCopied = 512;
+constexpr uint32_t kCopied = 512;
 
 uint32_t page_count(uint32_t tokens) { return (tokens + shm::kPageTokens - 1) / shm::kPageTokens; }
 
@@ -20,7 +19,10 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-uint32_t Subject::pages(const Work& work) { return work.batch * page_count(work.longest() + 2); }
+uint32_t Subject::pages(const Work& work) {
+  const uint32_t shared = work.shared ? work.depth / shm::kPageTokens * shm::kPageTokens : 0;
+  return page_count(work.shared ? work.depth : 0) + work.batch * page_count(work.longest() + 2 - shared);
+}
 
 Subject::Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels,
                  runtime::WorkerPool& pool, shm::KvTypes kv, std::span<const Work> works, Fill fill)
@@ -33,12 +35,12 @@ Subject::Subject(std::shared_ptr<const model::Model> model, const kernels::Kerne
     throw std::runtime_error("keys and values need " + std::to_string(most * geometry.page_bytes() >> 20) + " MB, " +
                              std::to_string(free >> 20) + " MB are free");
   kv_ = shm::KvPages::create({.geometry = geometry, .pages = most, .fingerprint = "bench"});
-  forward_ = std::make_unique<model::ForwardPass>(model_, kernels, pool, *kv_, std::max(kRows, batch), batch);
+  forward_ = std::make_unique<model::ForwardPass>(model_, kernels, pool, *kv_, std::max(kPrefillRows, batch), batch);
   Sequence all;
   grow(all, most * shm::kPageTokens);  // memory is there before it is timed
   end(all);
   original_.seed = 1;
-  feed(original_, kCopied, true);  // caches and branches are warm, too
+  feed({&original_, 1}, kCopied, true);  // caches and branches are warm, too
 }
 
 uint32_t Subject::token(uint32_t seed, uint32_t position) const {
@@ -54,23 +56,39 @@ void Subject::grow(Sequence& s, uint32_t tokens) {
   }
 }
 
-void Subject::feed(Sequence& s, uint32_t tokens, bool logits) {
-  std::vector<uint32_t> ids(tokens);
-  for (uint32_t i = 0; i < tokens; ++i) ids[i] = token(s.seed, s.length + i);
-  for (uint32_t at = 0; at < tokens; at += kRows) {
-    const uint32_t n = std::min(kRows, tokens - at);
-    grow(s, n);
-    const model::Chunk chunk{std::span(ids).subspan(at, n), s.length, s.pages, logits && at + n == tokens ? 1u : 0u};
-    forward_->step({&chunk, 1});
-    s.length += n;
+void Subject::run_step(std::span<const model::Chunk> chunks) {
+  forward_->step(chunks);
+  kv_bytes_read_ += forward_->kv_bytes_read();
+}
+
+/// So many tokens of each, kPrefillRows a step, one sequence after another; with the logits of each one's last.
+void Subject::feed(std::span<Sequence> sequences, uint32_t tokens, bool logits) {
+  std::vector<uint32_t> ids(tokens * sequences.size());
+  std::vector<model::Chunk> chunks;
+  uint32_t room = kPrefillRows;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& s = sequences[i];
+    const std::span own = std::span(ids).subspan(i * tokens, tokens);
+    for (uint32_t t = 0; t < tokens; ++t) own[t] = token(s.seed, s.length + t);
+    for (uint32_t at = 0; at < tokens;) {
+      const uint32_t n = std::min(room, tokens - at);
+      grow(s, n);
+      chunks.push_back({own.subspan(at, n), s.length, s.pages, logits && at + n == tokens ? 1u : 0u});
+      s.length += n, at += n, room -= n;
+      if (room != 0) continue;
+      run_step(chunks);
+      chunks.clear();
+      room = kPrefillRows;
+    }
   }
+  if (!chunks.empty()) run_step(chunks);
 }
 
 Subject::Sequence Subject::begin(uint32_t depth, uint32_t seed) {
   Sequence s;
   s.seed = seed;
   if (fill_ == Fill::prefill) {
-    feed(s, depth, false);
+    feed({&s, 1}, depth, false);
     return s;
   }
   grow(s, depth);
@@ -80,8 +98,21 @@ Subject::Sequence Subject::begin(uint32_t depth, uint32_t seed) {
   return s;
 }
 
+/// Over the prefix's pages; of one that it fills in part, a copy.
+Subject::Sequence Subject::begin_behind(const Sequence& prefix, uint32_t seed) {
+  Sequence s;
+  s.seed = seed;
+  s.shared = prefix.length / shm::kPageTokens;
+  s.pages.assign(prefix.pages.begin(), prefix.pages.begin() + static_cast<long>(s.shared));
+  grow(s, prefix.length);
+  if (const uint32_t rest = prefix.length % shm::kPageTokens)
+    kv_->copy(prefix.pages[s.shared], s.pages[s.shared], rest);
+  s.length = prefix.length;
+  return s;
+}
+
 void Subject::end(Sequence& s) {
-  for (const shm::PageId page : s.pages) kv_->release(page);
+  for (size_t i = s.shared; i < s.pages.size(); ++i) kv_->release(s.pages[i]);
   s.pages.clear();
 }
 
@@ -95,21 +126,26 @@ void Subject::generate(std::span<Sequence> sequences, uint32_t steps) {
       grow(s, 1);
       chunks[i] = {{&ids[i], 1}, s.length++, s.pages, 1};
     }
-    forward_->step(chunks);
+    run_step(chunks);
   }
 }
 
-double Subject::run(const Work& work) {
+Measured Subject::run(const Work& work) {
+  Sequence prefix;
+  if (work.shared) prefix = begin(work.depth, 1);
   std::vector<Sequence> sequences;
-  for (uint32_t i = 0; i < work.batch; ++i) sequences.push_back(begin(work.depth, i + 2));
+  for (uint32_t i = 0; i < work.batch; ++i)
+    sequences.push_back(work.shared ? begin_behind(prefix, i + 2) : begin(work.depth, i + 2));
   if (work.kind == Kind::decode) generate(sequences, 1);  // not counted: the first step after another kind of work
+  kv_bytes_read_ = 0;
   const auto start = std::chrono::steady_clock::now();
-  if (work.kind != Kind::decode)
-    for (Sequence& s : sequences) feed(s, work.prompt, true);
+  if (work.kind != Kind::decode) feed(sequences, work.prompt, true);
   if (work.kind != Kind::prefill) generate(sequences, work.generate);
   const double seconds = seconds_since(start);
-  for (Sequence& s : sequences) end(s);
-  return seconds;
+  size_t pages = prefix.pages.size();
+  for (Sequence& s : sequences) pages += s.pages.size() - s.shared, end(s);
+  end(prefix);
+  return {seconds, kv_bytes_read_, pages * kv_->geometry().page_bytes()};
 }
 
 }  // namespace ellm::bench

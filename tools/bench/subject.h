@@ -11,14 +11,20 @@
 
 namespace ellm::bench {
 
+struct Measured {
+  double seconds;
+  uint64_t kv_bytes_read;  // by attention, as the engine counts them
+  uint64_t kv_bytes_held;  // of all sequences at the end
+};
+
 class Subject {
  public:
   /// Takes the memory that the largest of `works` needs. Throws std::runtime_error where there is less.
   Subject(std::shared_ptr<const model::Model> model, const kernels::KernelSet& kernels, runtime::WorkerPool& pool,
           shm::KvTypes kv, std::span<const Work> works, Fill fill);
 
-  /// Seconds of the work, without what stands before it.
-  double run(const Work& work);
+  /// The work, without what stands before it.
+  Measured run(const Work& work);
 
   /// Pages of KV that the work takes.
   static uint32_t pages(const Work& work);
@@ -27,10 +33,13 @@ class Subject {
   struct Sequence {
     std::vector<shm::PageId> pages;
     uint32_t length = 0, seed = 0;  // of its tokens
+    size_t shared = 0;              // pages that are another's
   };
   void grow(Sequence& s, uint32_t tokens);
-  void feed(Sequence& s, uint32_t tokens, bool logits);
+  void run_step(std::span<const model::Chunk> chunks);
+  void feed(std::span<Sequence> sequences, uint32_t tokens, bool logits);
   Sequence begin(uint32_t depth, uint32_t seed);
+  Sequence begin_behind(const Sequence& prefix, uint32_t seed);
   void generate(std::span<Sequence> sequences, uint32_t steps);
   void end(Sequence& s);
   uint32_t token(uint32_t seed, uint32_t position) const;
@@ -40,6 +49,7 @@ class Subject {
   std::unique_ptr<model::ForwardPass> forward_;
   Fill fill_;
   Sequence original_;  // that copies are of
+  uint64_t kv_bytes_read_ = 0;
 };
 
 }  // namespace ellm::bench

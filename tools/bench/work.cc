@@ -9,10 +9,16 @@ std::string Work::name() const {
                      : kind == Kind::decode ? "decode " + std::to_string(generate)
                                             : "end to end " + std::to_string(prompt) + "+" + std::to_string(generate);
   if (batch > 1) text += " x" + std::to_string(batch);
-  return depth > 0 ? text + " @" + std::to_string(depth) : text;
+  if (depth > 0) text += " @" + std::to_string(depth);
+  return shared ? text + " shared" : text;
 }
 
 uint64_t Work::tokens() const { return uint64_t{kind == Kind::prefill ? prompt : generate} * batch; }
+
+uint32_t Work::steps() const {
+  const uint32_t rows = kind == Kind::decode ? 0 : batch * prompt;
+  return (rows + kPrefillRows - 1) / kPrefillRows + (kind == Kind::prefill ? 0 : generate);
+}
 
 std::vector<Work> work_set(const std::string& name) {
   const Work prefill512{Kind::prefill, 512}, decode{Kind::decode, 0, 32};
