@@ -8,11 +8,14 @@
 
 #include "client/places.h"
 #include "daemon/config_values.h"
+#include "daemon/runtime/memory.h"
 
 namespace ellm::daemon {
 namespace {
 
 constexpr uint64_t kMostAuto = uint64_t{64} << 30;
+// The index: some 300 bytes of memory for a page, which of qwen-0.5b (int8) are 215 KB on disk.
+constexpr uint64_t kLeastIndex = 1 << 20, kBudgetPerIndex = 512, kMemoryPerIndex = 32;
 
 /// What is free where a directory is or will be.
 uint64_t free_bytes(std::filesystem::path directory) {
@@ -50,6 +53,8 @@ std::shared_ptr<serve::DiskTier> open_disk_tier(const Config& config, std::funct
   options.directory = state + "/prefixes";
   options.budget_bytes = automatic ? std::min(kMostAuto, (free_bytes(state) + held_bytes(options.directory)) / 10)
                                    : parse_bytes(wanted).value_or(0);
+  options.index_bytes = std::max(kLeastIndex, std::min(options.budget_bytes / kBudgetPerIndex,
+                                                       runtime::available_memory_bytes() / kMemoryPerIndex));
   options.warn = std::move(warn);
   return serve::DiskTier::open(options);
 }

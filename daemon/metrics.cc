@@ -104,6 +104,7 @@ void add_disk(Snapshot& out, const serve::DiskCounters& disk) {
   const auto number = [](uint64_t n) { return static_cast<double>(n); };
   out.gauge("ellm_disk_bytes", "Cached prefixes on disk.", number(disk.bytes));
   out.gauge("ellm_disk_budget_bytes", "What they may take there.", number(disk.budget_bytes));
+  out.gauge("ellm_disk_index_bytes", "Memory of the index of what is on disk.", number(disk.index_bytes));
   out.gauge("ellm_disk_writing", "0 where the disk is full or refuses.", disk.writing ? 1 : 0);
   out.counter("ellm_disk_pages_written_total", "Pages of prefixes written to disk.", number(disk.pages_written));
   out.counter("ellm_disk_pages_read_total", "Pages of prefixes read from disk.", number(disk.pages_read));

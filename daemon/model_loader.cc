@@ -110,10 +110,12 @@ std::shared_ptr<const LoadedModel> ModelLoader::load(const ModelFile& file, cons
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-/// Without what loaded models were promised and have not touched; what an earlier run holds of this one is its own.
+/// Without what loaded models and the disk's index were promised and have not touched; what an earlier run holds of
+/// this one is its own.
 uint64_t ModelLoader::available_bytes(const Loading& loading) const {
   uint64_t available = runtime::available_memory_bytes();
   for (const serve::ModelRow& row : engine_.models()) available -= std::min(available, row.promised_bytes);
+  if (disk_) available -= std::min(available, disk_->promised_bytes());
   if (!loading.kept_over_restarts) return available;
   return available + kv_keep_.held_bytes(loading.name) + weight_keep_.held_bytes(loading.name);
 }

@@ -11,6 +11,16 @@ DiskCatalog::DiskCatalog(const DiskOptions& wanted, std::unique_ptr<const DiskDi
   counters.writing = true;
 }
 
+uint64_t DiskCatalog::index_bytes() const {
+  uint64_t sum = files.memory_bytes();
+  for (const auto& model : models) sum += model->texts.memory_bytes();
+  return sum;
+}
+
+bool DiskCatalog::lacks_room(uint64_t bytes, uint64_t more_index_bytes) const {
+  return files.bytes() + bytes > options.budget_bytes || index_bytes() + more_index_bytes > options.index_bytes;
+}
+
 uint32_t DiskCatalog::forget(const std::shared_ptr<DiskFile>& file) {
   uint32_t pages = 0;
   for (const auto& model : models) pages += model->texts.erase(*file);

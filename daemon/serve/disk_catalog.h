@@ -27,6 +27,7 @@ struct DiskOptions {
   uint64_t budget_bytes = 0;
   uint64_t write_bytes_per_second = 64u << 20;
   uint64_t bytes_per_day = 0;            // that are written; 0: as many as the budget
+  uint64_t index_bytes = 1 << 20;        // of memory, to know what is where
   bool read_always = false;              // whatever it takes: for tests, whose models compute at once
   std::chrono::milliseconds rest{5000};  // that a text is left alone before it is written: most go on at once
   std::function<void(const std::string&)> warn = [](const auto&) {};  // any thread
@@ -34,6 +35,7 @@ struct DiskOptions {
 
 struct DiskCounters {
   uint64_t bytes = 0, budget_bytes = 0;
+  uint64_t index_bytes = 0;  // of memory
   uint64_t pages_written = 0, pages_read = 0, pages_damaged = 0, files_skipped = 0;
   uint64_t memory_failures = 0;  // times that something was left out for lack of memory
   bool writing = false;          // false: the disk is full or refused, see the log
@@ -67,6 +69,10 @@ struct DiskCatalog {
   bool surveyed = false;  // all files are in `files`
   bool quit = false;
 
+  /// Of memory, by `files` and all models' texts.
+  uint64_t index_bytes() const;
+  /// Whether so much more is beyond the budget, or (of memory) beyond the index's.
+  bool lacks_room(uint64_t bytes = 0, uint64_t more_index_bytes = 0) const;
   /// A file that is gone, or will be. How many pages were to be found in it.
   uint32_t forget(const std::shared_ptr<DiskFile>& file);
   /// Joins the pieces to a line. Lets go of the lock meanwhile: a log may be slow. Silent where there is no memory.

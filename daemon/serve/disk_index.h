@@ -32,6 +32,11 @@ struct DiskPlace {
   uint32_t index = 0;  // in the file
 };
 
+/// Memory that the index has for a page in a file, for a file, and for a file's pages together: nodes, names, and what
+/// each allocation costs beside its bytes (tests/serve/engine_memory_test.cc holds them against what is allocated).
+inline constexpr uint64_t kDiskPlaceMemory = sizeof(DiskPlace) + 32 + 8 + 16;
+inline constexpr uint64_t kDiskFileMemory = sizeof(DiskFile) + 256, kDiskRunMemory = 96;
+
 /// The pages of one model's files. What is added is added whole, or (std::bad_alloc) not at all; so with DiskFiles.
 class DiskTexts {
  public:
@@ -41,6 +46,7 @@ class DiskTexts {
   /// The page behind `parent` that has the most first tokens in common with `tokens`, and how many. Null: none has one.
   const DiskPlace* find(const shm::PageKey& parent, uint64_t name_space, std::span<const uint32_t> tokens,
                         uint32_t& common) const;
+  uint64_t memory_bytes() const { return places_.size() * kDiskPlaceMemory + by_file_.size() * kDiskRunMemory; }
 
  private:
   struct Text {
@@ -74,6 +80,7 @@ class DiskFiles {
   /// The one used least recently, of equals the deepest in its text; null: there is none.
   std::shared_ptr<DiskFile> oldest() const;
   uint64_t bytes() const { return bytes_; }
+  uint64_t memory_bytes() const { return files_.size() * kDiskFileMemory; }
   const std::map<std::string, std::shared_ptr<DiskFile>>& all() const { return files_; }
 
  private:

@@ -133,6 +133,7 @@ bool DiskReader::look_at_one(std::unique_lock<std::mutex>& lock) {
     file->payload_offset = payload_offset;
     file->depth = run.depth;
     model->texts.insert(file, run);
+    if (catalog_.lacks_room()) catalog_.for_writer.notify_one();
   } else {
     ++model->skipped[static_cast<size_t>(fault)];
     ++catalog_.counters.files_skipped;

@@ -26,9 +26,15 @@ DiskCounters DiskTier::counters() const {
   std::lock_guard lock(catalog_->mutex);
   DiskCounters counters = catalog_->counters;
   counters.bytes = catalog_->files.bytes();
+  counters.index_bytes = catalog_->index_bytes();
   counters.looking =
       !catalog_->surveyed || std::ranges::any_of(catalog_->models, [](const auto& model) { return !model->known; });
   return counters;
+}
+
+uint64_t DiskTier::promised_bytes() const {
+  const uint64_t most = catalog_->options.index_bytes;
+  return most - std::min(most, counters().index_bytes);
 }
 
 std::shared_ptr<DiskModel> DiskTier::attach(const shm::DiskFormat& format, std::function<void()> wake) {

@@ -21,6 +21,8 @@ class DiskTier {
   DiskTier& operator=(const DiskTier&) = delete;
 
   DiskCounters counters() const;
+  /// Of the memory that the index may take, what it does not have yet. Any thread.
+  uint64_t promised_bytes() const;
   /// Removes the files whose names begin so, of one namespace or of all. Any thread; the writer asks the disk.
   void erase(const std::string& name_prefix, std::optional<uint64_t> name_space);
 

@@ -104,11 +104,10 @@ void DiskWriter::loop() {
   auto store_next = Clock::now() + kStoreUses;
   for (;;) {
     catalog_.for_writer.wait_until(lock, store_next, [&] {
-      const bool beyond_budget = catalog_.files.bytes() > catalog_.options.budget_bytes;
-      return catalog_.quit || !erased_.empty() || (catalog_.surveyed && (queue_.front() || beyond_budget));
+      return catalog_.quit || !erased_.empty() || (catalog_.surveyed && (queue_.front() || catalog_.lacks_room()));
     });
-    remove_erased(lock);                        // before files of the same names are written
-    if (catalog_.surveyed) make_room(lock, 0);  // the budget may be less than last time
+    remove_erased(lock);                           // before files of the same names are written
+    if (catalog_.surveyed) make_room(lock, 0, 0);  // the budget may be less than last time
     if (DiskWrite* next = catalog_.quit || !catalog_.surveyed ? nullptr : queue_.pop()) write(lock, *next);
     if (!catalog_.quit && Clock::now() < store_next) continue;
     catalog_.attempt(lock, [&] { store_uses(lock); });
@@ -135,9 +134,9 @@ void DiskWriter::store_uses(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-/// Removes files until `bytes` more are within the budget.
-void DiskWriter::make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes) {
-  while (catalog_.files.bytes() + bytes > catalog_.options.budget_bytes) {
+/// Removes files until so much more is within the budget, and what is to be known of it.
+void DiskWriter::make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes, uint64_t index_bytes) {
+  while (catalog_.lacks_room(bytes, index_bytes)) {
     const auto file = catalog_.files.oldest();
     if (!file) return;
     catalog_.forget(file);
@@ -174,7 +173,7 @@ void DiskWriter::write_whole_pages(std::unique_lock<std::mutex>& lock, DiskWrite
   if (bytes > catalog_.options.budget_bytes || !catalog_.counters.writing || write.unwanted) return;
   auto file = std::make_shared<DiskFile>(
       DiskFile{name, bytes, write.run.name_space, header.size(), std::time(nullptr), write.run.depth, false});
-  make_room(lock, bytes);
+  make_room(lock, bytes, kDiskFileMemory + kDiskRunMemory + pages.size() * kDiskPlaceMemory);
   lock.unlock();
   const int error = write_file(write, header, name);
   lock.lock();

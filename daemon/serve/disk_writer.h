@@ -59,7 +59,7 @@ class DiskWriter {
   void loop();
   void remove_erased(std::unique_lock<std::mutex>& lock);
   void store_uses(std::unique_lock<std::mutex>& lock);
-  void make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes);
+  void make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes, uint64_t index_bytes);
   void write(std::unique_lock<std::mutex>& lock, DiskWrite& write);
   void write_whole_pages(std::unique_lock<std::mutex>& lock, DiskWrite& write);
   int write_file(const DiskWrite& write, std::span<const std::byte> header, const std::string& name);

@@ -318,6 +318,41 @@ TEST_F(Disk, TheBudgetHolds) {
   EXPECT_TRUE(await([&] { return tier_->counters().bytes <= options_.budget_bytes && !files().empty(); }));
 }
 
+/// The memory that knows what is on disk is bounded, too, whatever an earlier process left there.
+TEST_F(Disk, TheIndexHasABudgetOfItsOwn) {
+  const auto within = [&] {
+    const DiskCounters counters = tier_->counters();
+    EXPECT_EQ(tier_->promised_bytes(), options_.index_bytes - std::min(options_.index_bytes, counters.index_bytes));
+    return counters.index_bytes <= options_.index_bytes;
+  };
+  options_.index_bytes = 20'000;
+  boot();
+  for (uint32_t i = 0; i < 20; ++i) {
+    ask(prompt_of(200, i));
+    ASSERT_TRUE(await([&] { return tier_->counters().pages_written == 7 * (i + 1); }));
+    EXPECT_TRUE(within());
+  }
+  const size_t most = files().size();
+  EXPECT_GT(most, 5u);
+  EXPECT_LT(most, 12u);
+  boot();
+  EXPECT_EQ(files().size(), most);
+  EXPECT_EQ(ask(prompt_of(200, 19)).disk_tokens, 199u);
+  end();
+  for (const auto& file : files()) {  // the last text's use is the newest
+    const timespec times[2] = {{0, UTIME_OMIT}, {1'000'000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  }
+  boot();
+  EXPECT_EQ(ask(prompt_of(200, 19)).disk_tokens, 199u);
+  options_.index_bytes = 7000;
+  boot();
+  EXPECT_TRUE(await([&] { return within() && files().size() < most; }));
+  EXPECT_GT(files().size(), 1u);
+  EXPECT_EQ(ask(prompt_of(200, 19)).disk_tokens, 199u);
+  EXPECT_EQ(warnings(), "");
+}
+
 TEST_F(Disk, ABudgetSmallerThanATextIsNoFault) {
   options_.budget_bytes = 5000;
   boot();

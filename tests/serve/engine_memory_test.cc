@@ -298,6 +298,28 @@ TEST_F(DiskMemory, AModelGoesWithoutTheDisk) {
   EXPECT_EQ(warnings_, 1u);
 }
 
+/// What the index says of its memory is what it takes.
+TEST_F(DiskMemory, IsCountedOfTheIndex) {
+  shm::DiskRun run;
+  for (const uint32_t pages : {1u, 64u}) {
+    DiskTexts texts;
+    DiskFiles files;
+    run.pages.resize(pages);
+    const uint64_t before = allocated;
+    for (uint32_t i = 0; i < 500; ++i) {
+      run.parent = {i, 1};
+      for (uint32_t page = 0; page < pages; ++page) run.pages[page].key = {i, page + 2};
+      auto file = std::make_shared<DiskFile>();
+      file->name = shm::disk_file_name({{4, 2, 8, shm::KvType::f16, shm::KvType::f16}, "weights"}, i, {i, 2});
+      texts.insert(file, run);
+      files.add(std::move(file));
+    }
+    const uint64_t took = allocated - before, counted = texts.memory_bytes() + files.memory_bytes();
+    EXPECT_GT(counted, took) << pages;
+    EXPECT_LT(counted, took * 5 / 4) << pages;
+  }
+}
+
 /// What the plan of a model's memory counts for the disk is what it takes.
 TEST_F(DiskMemory, IsCountedInThePlan) {
   tier_ = DiskTier::open(options_);
