@@ -14,16 +14,8 @@
 namespace ellm::model {
 namespace {
 
+using tests::complete_model;
 using tests::GgufBuilder;
-
-/// With a byte-level tokenizer of 40 tokens.
-GgufBuilder complete_model() {
-  std::vector<std::string> tokens;
-  for (char c = 'A'; tokens.size() < 40; c++) tokens.emplace_back(1, c);
-  GgufBuilder b = tests::tiny_model();
-  b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2");
-  return b.strings("tokenizer.ggml.tokens", tokens).strings("tokenizer.ggml.merges", {"A B"});
-}
 
 std::vector<std::string> problems_of(const GgufBuilder& builder) {
   const tests::TempDir dir;

@@ -7,9 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <system_error>
+#include <thread>
+
+#include "shm/huge_pages.h"
+#include "tests/support/refused_memory.h"
 
 namespace ellm::shm {
 namespace {
@@ -178,6 +185,41 @@ TEST(Anonymous, ADescriptorThatIsNotSealedIsRefusedAndClosed) {
   EXPECT_FALSE(SealedMemory::find(o, refused));
   EXPECT_EQ(refused, "it is not sealed");
   EXPECT_EQ(::fcntl(o.fd, F_GETFD), -1);
+}
+
+/// A huge page that two threads want at once, and the first cannot have: the second asks for it himself, and has what
+/// he gets. A third has the memory when there is some.
+TEST(Anonymous, AHugePageThatOneCannotHaveIsAskedForByWhoWaited) {
+  ::alarm(60);  // who waited for ever would not say so
+  for (const bool both_refused : {true, false}) {
+    SealedMemory memory = SealedMemory::make(options(false));
+    const uint32_t before = tests::refusals;
+    tests::refusal_gate_open = false;
+    int first = -1, second = -1;
+    std::atomic<bool> second_begins = false, has_filters = true;
+    std::thread one([&] {
+      if (!(has_filters = tests::refuse_memory_to_this_thread())) return;
+      first = memory.populate(0, kHugePage);
+    });
+    while (has_filters && tests::refusals == before) std::this_thread::yield();  // it is in the kernel's hands
+    std::thread other([&] {
+      if (both_refused) tests::refuse_memory_to_this_thread();
+      second_begins = true;
+      second = memory.populate(0, kHugePage);
+    });
+    while (!second_begins) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until he waits
+    tests::refusal_gate_open = true;
+    one.join();
+    other.join();
+    if (!has_filters) GTEST_SKIP() << "no seccomp filters here";
+    EXPECT_EQ(first, ENOSPC);
+    EXPECT_EQ(second, both_refused ? ENOSPC : 0);
+    EXPECT_EQ(tests::refusals - before, both_refused ? 2u : 1u);
+    EXPECT_EQ(memory.populate(0, memory.bytes()), 0);
+    std::memset(memory.data(), 1, memory.bytes());
+  }
+  ::alarm(0);
 }
 
 }  // namespace

@@ -31,4 +31,13 @@ inline GgufBuilder tiny_model(const std::string& architecture = "llama") {
   return b;
 }
 
+/// The llama one with a byte-level tokenizer.
+inline GgufBuilder complete_model() {
+  std::vector<std::string> tokens;
+  for (char c = 'A'; tokens.size() < 40; c++) tokens.emplace_back(1, c);
+  GgufBuilder b = tiny_model();
+  b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2");
+  return b.strings("tokenizer.ggml.tokens", tokens).strings("tokenizer.ggml.merges", {"A B"});
+}
+
 }  // namespace ellm::tests
