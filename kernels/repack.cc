@@ -1,10 +1,10 @@
-// Repacking, baseline: vectors of 16 bytes, which every x86-64 has. It is also what stands for the AVX2 level, where
-// wider ones gained nothing (they wait for the same shuffles). Any thread.
+// Repacking, baseline: vectors of 16 bytes, which every x86-64 has. Any thread.
 #include <immintrin.h>
 #include <string.h>
 
 #include <utility>
 
+#include "kernels/avx2/level.h"
 #include "kernels/avx512/level.h"
 #include "kernels/panel.h"
 #include "kernels/panel_place.h"
@@ -28,6 +28,19 @@ struct ManyRows {
     w[2] = reinterpret_cast<Word>(_mm_unpacklo_epi64(high01, high23));
     w[3] = reinterpret_cast<Word>(_mm_unpackhi_epi64(high01, high23));
   }
+  /// Four halves; SSE2 packs signed words only.
+  [[gnu::always_inline]] static __m128i halves(Word w) {
+    const __m128i sign_extended = _mm_srai_epi32(_mm_slli_epi32(reinterpret_cast<__m128i>(w), 16), 16);
+    return _mm_packs_epi32(sign_extended, sign_extended);
+  }
+  [[gnu::always_inline]] static void put_halves(std::byte* to, Word w) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), halves(w));
+  }
+  [[gnu::always_inline]] static void put_bytes(std::byte* to, Word w) {
+    const __m128i narrow = halves(w);
+    const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(narrow, narrow));
+    memcpy(to, &bytes, sizeof bytes);
+  }
 };
 
 #include "kernels/lanes/repack.inc"
@@ -38,6 +51,12 @@ void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, u
   repack_panels(dst, dst_data, src, first, last);
 }
 
-Repack repack_of(Level level) noexcept { return level == Level::avx512 ? avx512::repack : repack; }
+Repack repack_of(Level level) noexcept {
+  switch (level) {
+    case Level::avx512: return avx512::repack;
+    case Level::avx2: return avx2::repack;
+    default: return repack;
+  }
+}
 
 }  // namespace ellm::kernels

@@ -1,6 +1,6 @@
 // kernel-bench: the matrix products of every level against what the machine can do at most, in one run. Prefill is set
 // beside a loop of nothing but dot-product instructions (`of_peak`), decode beside a loop that only reads memory
-// (`of_bandwidth`). Single-threaded; run it alone on the machine.
+// (`of_bandwidth`). And how fast weights are repacked. Single-threaded; run it alone on the machine.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -152,6 +152,30 @@ void pack(benchmark::State& state, const KernelSet* set, uint32_t cols) {
       benchmark::Counter(16.0 * 4 * cols, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
+/// As a load does it: rows that were just read, into memory that the kernel has cleared, 4 MB at a time.
+void repack(benchmark::State& state, const KernelSet* set, WeightType type) {
+  constexpr size_t kPiece = 128 << 10, kChunk = 4 << 20, kRing = 64 << 20;
+  const uint32_t cols = 1536;
+  PanelMatrix m = {type, 0, cols, nullptr, panel_bytes(type, cols)};
+  m.rows = kPanelRows * static_cast<uint32_t>(std::max(kPiece / m.panel_bytes, size_t{1}));
+  const size_t piece = m.panels() * m.panel_bytes;
+  const BlockShape shape = block_shape(type);
+  const HugeMemory from = allocate(size_t{m.rows} * (cols / shape.weights) * shape.bytes), to = allocate(kRing);
+  const Repack repack = repack_of(set->level);
+  double time = 0, written = 0;
+  for (auto _ : state) {
+    for (std::byte* chunk = to.get(); chunk != to.get() + kRing; chunk += kChunk) {
+      std::memset(chunk, 0, kChunk);
+      const double start = now();
+      size_t at = 0;
+      for (; at + piece <= kChunk; at += piece) repack(m, chunk + at, from.get(), 0, m.panels());
+      time += seconds(start);
+      written += static_cast<double>(at);
+    }
+  }
+  state.counters["GB/s"] = written / time / 1e9;
+}
+
 void register_level(const KernelSet* set) {
   for (WeightType type : kWeightTypes) {
     const BlockShape shape = block_shape(type);
@@ -161,6 +185,8 @@ void register_level(const KernelSet* set) {
       benchmark::RegisterBenchmark(("prefill/" + name + std::to_string(k)).c_str(), prefill, set, type, cols, k, 64)
           ->MinTime(0.1);
     }
+    benchmark::RegisterBenchmark((std::string("repack/") + set->name + "/" + shape.name).c_str(), repack, set, type)
+        ->MinTime(0.1);
     for (uint32_t tokens : {1u, 2u, 4u}) {
       const std::string full = "decode/" + name + "1536/" + std::to_string(tokens);
       benchmark::RegisterBenchmark(full.c_str(), decode, set, type, 1536, 1536, tokens)->Iterations(4);

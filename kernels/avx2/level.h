@@ -4,4 +4,7 @@
 
 namespace ellm::kernels::avx2 {
 #include "kernels/level_functions.inc"
+
+// repack.cc
+void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, uint32_t first, uint32_t last) noexcept;
 }  // namespace ellm::kernels::avx2

@@ -31,6 +31,14 @@ struct ManyRows {
                             _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
     memcpy(w, all, sizeof all);
   }
+  [[gnu::always_inline]] static void put_halves(std::byte* to, Word w) {
+    const auto narrow = __builtin_convertvector(w, uint16_t __attribute__((vector_size(32))));
+    memcpy(to, &narrow, sizeof narrow);
+  }
+  [[gnu::always_inline]] static void put_bytes(std::byte* to, Word w) {
+    const auto narrow = __builtin_convertvector(w, uint8_t __attribute__((vector_size(16))));
+    memcpy(to, &narrow, sizeof narrow);
+  }
 };
 
 #include "kernels/lanes/repack.inc"
