@@ -110,7 +110,7 @@ struct ModelInfo {
 struct RequestInfo {
   uint64_t request = 0;  // the daemon's own number
   uint32_t uid = 0, pid = 0;
-  std::string model, kind, state;  // generate | chat | score; queued | prefill | decode
+  std::string model, kind, state;  // generate | chat | score | warm; queued | prefill | decode | preempted
   uint32_t prompt_tokens = 0, done_tokens = 0, completion_tokens = 0;
   double age_ms = 0;
   ELLM_FIELDS(request, uid, pid, model, kind, state, prompt_tokens, done_tokens, completion_tokens, age_ms)

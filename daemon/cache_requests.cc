@@ -66,17 +66,11 @@ void answer(Conversation& conversation, client::Cache&& request) {
   const auto query = std::make_shared<CacheQuery>(std::move(request), *scope);
   const auto paid = std::make_shared<Charges>(std::move(*charges));
   auto prepare = [self = conversation.shared_from_this(), id, job, query, paid](const char* why) {
-    self->services().pool.submit(
-        [self, id, job, query, paid, why] {
-          if (job->cancelled()) return;
-          std::string frame = frame_of(id, [&]() -> client::Message {
-            if (why != nullptr) return client::Error{id, ErrorCode::busy, why, kRequestRetryMs};
-            return query->reply(self->services().namespaces);
-          });
-          self->services().loop.post(
-              [self, id, frame = std::move(frame)]() mutable { self->finish_frame(id, std::move(frame)); });
-        },
-        PreparePool::Weight::light);
+    const auto reply = [self, id, query, paid, why]() -> client::Message {
+      if (why != nullptr) return client::Error{id, ErrorCode::busy, why, kRequestRetryMs};
+      return query->reply(self->services().namespaces);
+    };
+    reply_from_pool(self, id, job, PreparePool::Weight::light, reply);
   };
   conversation.services().engine.visit_caches(
       {query->request().model,

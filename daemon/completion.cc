@@ -2,9 +2,11 @@
 #include "daemon/completion.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/cache_query.h"
 #include "daemon/chat_prompt.h"
+#include "daemon/in_pool.h"
 #include "daemon/validate.h"
 
 namespace ellm::daemon {
@@ -125,7 +127,10 @@ void Completion::start() {
     if (self->ended_) return;
     if (const auto* failure = std::get_if<Failure>(&resolved)) return self->fail(*failure);
     const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(resolved);
-    self->services_.pool.submit([self, loaded] { self->prepare(loaded); }, self->request_.weight);
+    in_pool(
+        self->services_.pool, self->services_.loop, self->request_.weight,
+        [self, loaded] { return self->prepare(loaded); },
+        [self](const std::optional<Prepared>& outcome) { self->prepared(outcome); });
   });
 }
 
@@ -144,27 +149,25 @@ void Completion::end_early(serve::Finish how) {
 
 // ---- preparation pool -----------------------------------------------------------------------------------------------
 
-void Completion::prepare(const std::shared_ptr<const LoadedModel>& loaded) {
-  if (cancelled_) return;
-  std::optional<Failure> failure;
+Completion::Prepared Completion::prepare(const std::shared_ptr<const LoadedModel>& loaded) {
+  if (cancelled_) return {};
   try {
-    failure = submit(loaded);
+    return submit(loaded);
   } catch (const PromptError& e) {
-    failure = Failure{e.code(), e.what()};
+    return Failure{e.code(), e.what()};
   } catch (const std::bad_alloc&) {
-    failure = Failure{ErrorCode::too_large, "there is not enough memory for this request"};
+    throw;
   } catch (const std::exception& e) {
-    failure = Failure{ErrorCode::internal, e.what()};
+    return Failure{ErrorCode::internal, e.what()};
   }
-  if (failure) services_.loop.post([self = shared_from_this(), failure = *failure] { self->fail(failure); });
 }
 
-std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedModel>& loaded) {
+Completion::Prepared Completion::submit(const std::shared_ptr<const LoadedModel>& loaded) {
   const client::Sampling& sampling = request_.sampling;
   if (auto fault = fault_of(sampling, loaded->model->config().vocabulary))
     return Failure{ErrorCode::bad_request, *fault};
   Prompt prompt = request_.prompt(*loaded);
-  if (auto failure = bad_token(prompt.tokens, *loaded)) return failure;
+  if (auto failure = bad_token(prompt.tokens, *loaded)) return std::move(*failure);
   const auto& tokens = prompt.tokens;
   if (request_.score) score_tokens_ = tokens;
   const bool at_start = !request_.continues_text &&
@@ -185,9 +188,7 @@ std::optional<Failure> Completion::submit(const std::shared_ptr<const LoadedMode
     if (submitted.refusal != serve::Refusal::none) return failure_of(submitted, prompt_tokens, *loaded, request_.score);
     submissions.ids.push_back(submitted.id);
   }
-  services_.loop.post([self = shared_from_this(), ids = submissions.ids] { self->submitted(ids); });
-  submissions.ids.clear();
-  return std::nullopt;
+  return std::exchange(submissions.ids, {});
 }
 
 serve::EngineRequest Completion::engine_request(const LoadedModel& loaded, Prompt prompt) const {
@@ -245,6 +246,12 @@ serve::RequestEvents Completion::events(uint32_t sample) {
 }
 
 // ---- I/O thread -----------------------------------------------------------------------------------------------------
+
+void Completion::prepared(const std::optional<Prepared>& outcome) {
+  if (!outcome) return fail({ErrorCode::too_large, kNoMemory});
+  if (const auto* failure = std::get_if<Failure>(&*outcome)) return fail(*failure);
+  if (const auto& ids = std::get<std::vector<serve::RequestId>>(*outcome); !ids.empty()) submitted(ids);
+}
 
 void Completion::submitted(const std::vector<serve::RequestId>& ids) {
   running_ = true;

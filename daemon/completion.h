@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "client/messages.h"
@@ -19,7 +20,7 @@ namespace ellm::daemon {
 struct CompletionRequest {
   uint32_t id = 0;
   std::string model;
-  const char* kind = "";  // generate | chat | score
+  const char* kind = "";  // generate | chat | score | warm
   client::Sampling sampling;
   bool score = false, continues_text = true;
   bool warm = false, pin = false;           // the prompt is computed, and pinned; no token is told
@@ -70,8 +71,12 @@ class Completion : public Job, public Addressee, public std::enable_shared_from_
     bool ended = false;
   };
 
-  void prepare(const std::shared_ptr<const LoadedModel>& loaded);                   // pool
-  std::optional<Failure> submit(const std::shared_ptr<const LoadedModel>& loaded);  // pool
+  /// The engine's numbers of its samples; none of a cancelled one.
+  using Prepared = std::variant<std::vector<serve::RequestId>, Failure>;
+
+  Prepared prepare(const std::shared_ptr<const LoadedModel>& loaded);  // pool
+  Prepared submit(const std::shared_ptr<const LoadedModel>& loaded);   // pool
+  void prepared(const std::optional<Prepared>& outcome);
   serve::EngineRequest engine_request(const LoadedModel& loaded, Prompt prompt) const;
   serve::RequestEvents events(uint32_t sample);
   template <class F>

@@ -162,9 +162,8 @@ struct Config {
     v("limits.bytes_per_user", self.limits.bytes_per_user, Rule{1024},
       "Bytes of all messages of one user that are being worked on.");
     v("limits.unread", self.limits.unread, Rule{1024},
-      "Replies that may wait for a client that does not read. With more, and none of it taken for `unread_seconds`, it "
-      "is\n"
-      "disconnected; what waits counts in `bytes_per_user`, too.");
+      "Replies that may wait for a client that does not read. With more, and none of it taken for `unread_seconds`, it\n"
+      "is disconnected; what waits counts in `bytes_per_user`, too.");
     v("limits.unread_seconds", self.limits.unread_seconds, Rule{1, 86400}, "See `unread`.");
     v("limits.connections", self.limits.connections, Rule{1, 1u << 20}, "Connections.");
     v("limits.connections_per_user", self.limits.connections_per_user, Rule{1, 1u << 20}, "Connections of one user.");

@@ -1,6 +1,7 @@
 // The I/O thread's event loop, without Asio in the header: everything that touches connections and requests runs on it.
 #pragma once
 #include <functional>
+#include <list>
 #include <memory>
 
 namespace boost::asio {
@@ -15,7 +16,11 @@ class Loop {
   ~Loop();
   Loop(const Loop&) = delete;
 
-  /// Any thread: runs `f` on the I/O thread, later, in the order of the calls of one thread.
+  /// What is to be run, with all the memory that posting it takes.
+  using Work = std::list<std::function<void()>>;
+
+  /// Any thread: runs `work` on the I/O thread, later, in the order of the calls of one thread.
+  void post(Work work) noexcept;
   void post(std::function<void()> f);
   /// I/O thread: runs `f` again and again.
   void every(uint32_t milliseconds, std::function<void()> f);

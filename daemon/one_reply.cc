@@ -6,6 +6,7 @@
 
 #include "client/codec.h"
 #include "daemon/chat_prompt.h"
+#include "daemon/in_pool.h"
 
 namespace ellm::daemon {
 
@@ -23,8 +24,7 @@ std::string frame_of(uint32_t id, const std::function<client::Message()>& work) 
   } catch (const std::length_error& e) {
     return client::encode_frame(client::Error{id, ErrorCode::too_large, e.what(), 0});
   } catch (const std::bad_alloc&) {
-    return client::encode_frame(
-        client::Error{id, ErrorCode::too_large, "there is not enough memory for this request", 0});
+    return client::encode_frame(client::Error{id, ErrorCode::too_large, kNoMemory, 0});
   } catch (const std::exception& e) {
     return client::encode_frame(client::Error{id, ErrorCode::internal, e.what(), 0});
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/utf8.h"
+#include "daemon/in_pool.h"
 #include "daemon/log.h"
 #include "daemon/model_info.h"
 #include "daemon/model_loader.h"
@@ -19,6 +20,8 @@ using client::ErrorCode;
 using client::ModelInfo;
 
 constexpr uint32_t kBusyRetryMs = 500;
+
+Failure lacked_memory() { return {ErrorCode::model_failed, kNoMemory}; }
 
 }  // namespace
 
@@ -126,16 +129,17 @@ void Registry::check_weights(const std::string& name) {
   Entry& entry = entries_.at(name);
   if (entry.model->model->weight_state().vouched) return;
   entry.checking = true;
-  auto work = [this, loader = loader_, &loop = loop_, name, model = entry.model->model]() mutable {
+  auto work = [loader = loader_, name, model = entry.model->model]() mutable {
     const bool intact = model->weights_intact(loader->threads());
     model.reset();
     if (!intact) {
       log(Priority::warning, "model '" + name + "': the weights of an earlier run were damaged: they are loaded anew");
       loader->unload(name);
     }
-    loop.post([this, name, intact] { weights_checked(name, intact); });
+    return intact;
   };
-  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+  in_pool(pool_, loop_, PreparePool::Weight::heavy, std::move(work),
+          [this, name](std::optional<bool> intact) { weights_checked(name, intact.value_or(false)); });
 }
 
 void Registry::weights_checked(const std::string& name, bool intact) {
@@ -158,18 +162,17 @@ void Registry::load_next() {
   const std::string name = std::move(to_load_.front());
   to_load_.pop_front();
   Entry& entry = entries_.at(name);
-  auto work = [this, loader = loader_, &loop = loop_, file = ModelFile{name, entry.path},
-               source = std::exchange(entry.source, nullptr)]() mutable {
-    Resolved outcome;
+  auto work = [loader = loader_, file = ModelFile{name, entry.path},
+               source = std::exchange(entry.source, nullptr)]() -> Resolved {
     try {
-      outcome = loader->load(file, source.get());
+      return loader->load(file, source.get());
     } catch (const std::exception& e) {
-      outcome = Failure{ErrorCode::model_failed, e.what()};
+      return Failure{ErrorCode::model_failed, e.what()};
     }
-    source.reset();
-    loop.post([this, name = file.name, outcome = std::move(outcome)] { loaded_one(name, outcome); });
   };
-  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+  in_pool(
+      pool_, loop_, PreparePool::Weight::heavy, std::move(work),
+      [this, name](const std::optional<Resolved>& outcome) { loaded_one(name, outcome.value_or(lacked_memory())); });
 }
 
 void Registry::loaded_one(const std::string& name, const Resolved& outcome) {
@@ -205,15 +208,17 @@ void Registry::unload(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::busy, "model '" + name + "' is being loaded or unloaded", kBusyRetryMs});
   }
   found->second.state = State::unloading;
-  auto work = [this, loader = loader_, &loop = loop_, name, done = std::move(done)]() mutable {
-    loader->unload(name);
-    loop.post([this, name, done = std::move(done)] {
-      entries_.erase(name);
-      log(Priority::notice, "unloaded " + name);
-      done(std::nullopt);
-    });
-  };
-  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+  in_pool(
+      pool_, loop_, PreparePool::Weight::heavy,
+      [loader = loader_, name] {
+        loader->unload(name);
+        return true;
+      },
+      [this, name, done = std::move(done)](std::optional<bool>) {
+        entries_.erase(name);
+        log(Priority::notice, "unloaded " + name);
+        done(std::nullopt);
+      });
 }
 
 void Registry::load_files(const std::string& name, std::shared_ptr<ModelSource> source, OnInfo done) {
@@ -237,20 +242,19 @@ void Registry::load_files(const std::string& name, std::shared_ptr<ModelSource> 
 
 void Registry::install(const std::string& name, std::shared_ptr<ModelSource> source, bool replace,
                        std::function<bool()> cancelled, OnInfo done) {
-  auto work = [infos = file_infos_, &loop = loop_, directory = directories_.front(), name, source = std::move(source),
-               replace, cancelled = std::move(cancelled), done = std::move(done)]() mutable {
-    std::variant<ModelInfo, Failure> outcome;
+  using Outcome = std::variant<ModelInfo, Failure>;
+  auto work = [infos = file_infos_, directory = directories_.front(), name, source = std::move(source), replace,
+               cancelled = std::move(cancelled)]() -> Outcome {
     try {
       const std::string path = store_model(directory, name, source->files, replace, cancelled);
       log(Priority::notice, "installed " + path);
-      outcome = infos->of({{name, path}}).front();
+      return infos->of({{name, path}}).front();
     } catch (const std::exception& e) {
-      outcome = Failure{ErrorCode::model_failed, e.what()};
+      return Failure{ErrorCode::model_failed, e.what()};
     }
-    source.reset();
-    loop.post([outcome = std::move(outcome), done = std::move(done)] { done(outcome); });
   };
-  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+  in_pool(pool_, loop_, PreparePool::Weight::heavy, std::move(work),
+          [done = std::move(done)](const std::optional<Outcome>& outcome) { done(outcome.value_or(lacked_memory())); });
 }
 
 void Registry::remove(const std::string& name, std::function<void(std::optional<Failure>)> done) {
@@ -260,9 +264,8 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
     return done(Failure{ErrorCode::bad_request, "model '" + name + "' is loaded: `ellm unload " + name + "` first"});
   }
   const Failure absent = no_such_model(name, files);
-  auto work = [loader = loader_, &loop = loop_, directories = directories_, name = file ? file->name : name,
-               path = file ? file->path : "", absent, done = std::move(done)]() mutable {
-    std::optional<Failure> failure;
+  auto work = [loader = loader_, directories = directories_, name = file ? file->name : name,
+               path = file ? file->path : "", absent]() -> std::optional<Failure> {
     try {
       bool removed = !path.empty();
       if (removed) {
@@ -272,13 +275,13 @@ void Registry::remove(const std::string& name, std::function<void(std::optional<
       for (const std::string& directory : directories) removed |= remove_pull_folder(directory, name);
       if (removed)
         log(Priority::notice, "removed " + (path.empty() ? "what an interrupted pull left of " + name : path));
-      if (!removed) failure = absent;
+      return removed ? std::nullopt : std::optional(absent);
     } catch (const std::exception& e) {
-      failure = Failure{ErrorCode::bad_request, e.what()};
+      return Failure{ErrorCode::bad_request, e.what()};
     }
-    loop.post([failure = std::move(failure), done = std::move(done)] { done(failure); });
   };
-  pool_.submit(std::move(work), PreparePool::Weight::heavy);
+  in_pool(pool_, loop_, PreparePool::Weight::heavy, std::move(work),
+          [done = std::move(done)](const auto& outcome) { done(outcome.value_or(lacked_memory())); });
 }
 
 std::vector<ModelInfo> Registry::loaded() const {
@@ -299,11 +302,12 @@ void Registry::list(OnInfos done) {
     if (std::none_of(infos.begin(), infos.end(), same)) others.push_back(file);
   }
   if (others.empty()) return done(std::move(infos));
-  pool_.submit([file_infos = file_infos_, &loop = loop_, infos = std::move(infos), others = std::move(others),
-                done = std::move(done)]() mutable {
+  auto work = [file_infos = file_infos_, infos = std::move(infos), others = std::move(others)]() mutable {
     for (ModelInfo& info : file_infos->of(others)) infos.push_back(std::move(info));
-    loop.post([infos = std::move(infos), done = std::move(done)]() mutable { done(std::move(infos)); });
-  });
+    return std::move(infos);
+  };
+  in_pool(pool_, loop_, PreparePool::Weight::light, std::move(work),
+          [done = std::move(done)](auto outcome) { done(std::move(outcome).value_or(std::vector<ModelInfo>())); });
 }
 
 }  // namespace ellm::daemon

@@ -16,9 +16,11 @@
 #include <cstring>
 #include <deque>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "daemon/conversation.h"
+#include "daemon/in_pool.h"
 #include "daemon/log.h"
 
 namespace ellm::daemon {
@@ -222,22 +224,19 @@ asio::awaitable<bool> SocketSession::take_frame(size_t length) {
 }
 
 asio::awaitable<Conversation::Decoded> SocketSession::decode_in_pool(std::string bytes, size_t begin, size_t length) {
-  auto shared = std::make_shared<std::string>(std::move(bytes));
+  const auto shared = std::make_shared<const std::string>(std::move(bytes));
   // g++ 12 destroys what a lambda inside the operand of co_await captures twice (GCC bug 99576): it may only refer.
   const auto* text = &shared;
   co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Conversation::Decoded)>(
       [this, text, begin, length](auto handler) {
-        auto kept = std::make_shared<decltype(handler)>(std::move(handler));
-        const auto work = [this, shared = *text, begin, length, kept] {
-          Conversation::Decoded decoded;
-          try {
-            decoded = client::decode(std::string_view(*shared).substr(begin, length));
-          } catch (const std::exception& e) {
-            decoded = client::DecodeFailure{client::ErrorCode::too_large, e.what()};
-          }
-          services_.loop.post([kept, decoded = std::move(decoded)]() mutable { (*kept)(std::move(decoded)); });
+        const auto work = [shared = *text, begin, length] {
+          return client::decode(std::string_view(*shared).substr(begin, length));
         };
-        services_.pool.submit(work, PreparePool::weight_of(length));
+        auto then = [handler = std::move(handler)](std::optional<Conversation::Decoded> decoded) mutable {
+          if (!decoded) decoded = client::DecodeFailure{client::ErrorCode::too_large, kNoMemory};
+          handler(std::move(*decoded));
+        };
+        in_pool(services_.pool, services_.loop, PreparePool::weight_of(length), work, std::move(then));
       },
       asio::use_awaitable);
 }

@@ -48,20 +48,11 @@ void with_model(Conversation& conversation, Request&& r, Work work) {
         if (job->cancelled()) return;
         if (const auto* failure = std::get_if<Failure>(&model)) return self->finish(id, to_error(id, *failure));
         const auto loaded = std::get<std::shared_ptr<const LoadedModel>>(model);
-        const auto weight = PreparePool::weight_of(paid->charges.bytes.amount());
-        auto prepare = [self, id, job, paid, work, loaded]() mutable {
-          if (job->cancelled()) return;
-          std::string frame = frame_of(id, [&]() -> client::Message {
-            refuse_fault(text_fault(paid->message));
-            return work(paid->message, *loaded);
-          });
-          // What was paid for goes before the answer does: the next request may come at once.
-          self->services().loop.post([self, id, paid = std::move(paid), frame = std::move(frame)]() mutable {
-            paid.reset();
-            self->finish_frame(id, std::move(frame));
-          });
+        const auto reply = [paid, work, loaded]() -> client::Message {
+          refuse_fault(text_fault(paid->message));
+          return work(paid->message, *loaded);
         };
-        self->services().pool.submit(std::move(prepare), weight);
+        reply_from_pool(self, id, job, PreparePool::weight_of(paid->charges.bytes.amount()), reply);
       });
 }
 

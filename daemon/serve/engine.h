@@ -97,7 +97,7 @@ struct EngineRequest {
   /// When it ends within a step, wherever it is, with what there is of it; one in the past: as soon as it is seen.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   uint32_t uid = 0, pid = 0;
-  std::string kind;  // for `ps`: generate | chat | score
+  std::string kind;  // for `ps`: generate | chat | score | warm
   RequestEvents events;
 };
 

@@ -19,8 +19,6 @@ CONFIG = """
 [limits]
 frame = "8M"
 bytes_per_user = "20M"
-unread = "256K"
-unread_seconds = 1
 connections_per_user = 40
 requests_per_connection = 16
 queued = 30
@@ -299,16 +297,15 @@ class BadInput(unittest.TestCase):
     # ---- behaviour -----------------------------------------------------------------------------------------------------
 
     def test_a_client_that_never_reads(self):
-        lazy = self.daemon.connect()
-        lazy.socket.settimeout(20)
-        # The limit of requests in flight keeps it from sending more than so many at once: the rest is answered busy.
-        with self.assertRaises((BrokenPipeError, ConnectionResetError)):
-            for i in range(100_000):
-                lazy.begin(TOKENIZE, "", "word " * 2000)
-                if i % 50 == 0:
-                    self.connection.status()                        # nobody else waits
-        lazy.close()
-        self.assertRegex(self.daemon.output(), r"disconnected: pid %d of uid %d (does not read|leaves)" % (os.getpid(), os.geteuid()))
+        with running(models={"stories": STORIES}, config='models = ["stories"]\n[limits]\nunread = "256K"\nunread_seconds = 1\n') as daemon:
+            with daemon.connect() as other, daemon.connect(timeout=20) as lazy:
+                # The limit of requests in flight keeps it from sending more than so many at once: the rest is answered busy.
+                with self.assertRaises((BrokenPipeError, ConnectionResetError)):
+                    for i in range(100_000):
+                        lazy.begin(TOKENIZE, "", "word " * 2000)
+                        if i % 50 == 0:
+                            other.status()                          # nobody else waits
+            self.assertRegex(daemon.output(), r"disconnected: pid %d of uid %d (does not read|leaves)" % (os.getpid(), os.geteuid()))
 
     def test_too_many_requests(self):
         options = sampling(max_tokens=1500, ignore_eos=True)
@@ -428,6 +425,8 @@ class BadInput(unittest.TestCase):
                             refused += client.receive()[0] == ERROR
                     except (Closed, AssertionError, ConnectionError):
                         refused += 1
+                    except TimeoutError:
+                        self.fail("no answer:\n" + daemon.output())
                     self.assertIsNone(daemon.process.poll(), "ellmd has died:\n" + daemon.output())
             self.assertGreater(refused, 5)
             resource.prlimit(pid, resource.RLIMIT_AS, unlimited)

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,46 +13,47 @@
 
 namespace ellm::serve::testing {
 
+/// It may go before its request has ended, where a test gives up: what is told then reaches nobody.
 class Answer {
  public:
+  Answer() = default;
+  Answer(const Answer&) = delete;
+  ~Answer() {
+    std::lock_guard lock(line_->mutex);
+    line_->answer = nullptr;
+  }
+
   RequestEvents events() {
     RequestEvents e;
-    e.on_token = [this](const model::Sampled& s) {
-      std::lock_guard lock(mutex_);
-      tokens.push_back(s.token);
-      changed_.notify_all();
+    e.on_token = [line = line_](const model::Sampled& s) {
+      line->tell([&](Answer& a) { a.tokens.push_back(s.token); });
     };
-    e.on_score = [this](uint32_t first, const std::vector<float>& log_probs, const auto& best) {
-      std::lock_guard lock(mutex_);
-      firsts.push_back(first);
-      scores.insert(scores.end(), log_probs.begin(), log_probs.end());
-      top.insert(top.end(), best.begin(), best.end());
-    };
-    e.on_done = [this](Finish f, const RequestStats& s) {
-      end([&] {
-        finish = f;
-        stats = s;
+    e.on_score = [line = line_](uint32_t first, const std::vector<float>& log_probs, const auto& best) {
+      line->tell([&](Answer& a) {
+        a.firsts.push_back(first);
+        a.scores.insert(a.scores.end(), log_probs.begin(), log_probs.end());
+        a.top.insert(a.top.end(), best.begin(), best.end());
       });
     };
-    e.on_failed = [this](Fault whose, const std::string& why) {
-      end([&] {
-        failure = why;
-        fault = whose;
-      });
+    e.on_done = [line = line_](Finish finish, const RequestStats& stats) {
+      line->tell([&](Answer& a) { a.finish = finish, a.stats = stats, ++a.ends; });
+    };
+    e.on_failed = [line = line_](Fault fault, const std::string& why) {
+      line->tell([&](Answer& a) { a.failure = why, a.fault = fault, ++a.ends; });
     };
     return e;
   }
   /// False after a minute without an end: a machine may well stand still for ten seconds.
   bool wait() {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(line_->mutex);
     return changed_.wait_for(lock, kPatience, [&] { return ends != 0; });
   }
   bool wait_tokens(size_t n) {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(line_->mutex);
     return changed_.wait_for(lock, kPatience, [&] { return tokens.size() >= n; });
   }
   bool ended() {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(line_->mutex);
     return ends != 0;
   }
 
@@ -66,14 +68,20 @@ class Answer {
 
  private:
   static constexpr std::chrono::seconds kPatience{60};
-  template <class F>
-  void end(F&& f) {
-    std::lock_guard lock(mutex_);
-    f();
-    ++ends;
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
+  /// From the engine to an answer that may be gone.
+  struct Line {
+    explicit Line(Answer& to) : answer(&to) {}
+    template <class F>
+    void tell(F&& f) {
+      std::lock_guard lock(mutex);
+      if (!answer) return;
+      f(*answer);
+      answer->changed_.notify_all();
+    }
+    std::mutex mutex;
+    Answer* answer;
+  };
+  const std::shared_ptr<Line> line_ = std::make_shared<Line>(*this);
   std::condition_variable changed_;
 };
 

@@ -194,8 +194,8 @@ class RequestInfo:
     uid: int = 0
     pid: int = 0
     model: str = ""
-    kind: str = ""                           # generate, chat, score
-    state: str = ""                          # queued, prefill, decode
+    kind: str = ""                           # generate, chat, score, warm
+    state: str = ""                          # queued, prefill, decode, preempted
     prompt_tokens: int = 0
     done_tokens: int = 0
     completion_tokens: int = 0
