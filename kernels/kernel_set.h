@@ -98,6 +98,8 @@ struct KernelSet {
   uint32_t (*argmax)(const float* x, uint32_t n) noexcept;
   /// log(sum(exp(x_i))), in a fixed tree.
   float (*log_sum_exp)(const float* x, uint32_t n) noexcept;
+  /// The same of (x_i - peak) / temperature, NaN as -infinity; peak is the largest value and finite.
+  float (*tempered_log_sum_exp)(const float* x, uint32_t n, float peak, float temperature) noexcept;
 };
 
 /// All levels, best first. A level is listed whether or not this CPU has it: the caller checks the CPU.

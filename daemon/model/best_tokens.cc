@@ -7,12 +7,14 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace ellm::model {
 namespace {
 
 constexpr size_t kBlock = 32;        // values that are passed together
 constexpr size_t kFirstSorted = 32;  // of what was found; then eight times as many
+constexpr size_t kMany = 2048;       // that a radix sort is faster for
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 /// A number that is the smaller, the larger the value; 0 and -0 have the same.
@@ -26,7 +28,10 @@ float value_at(uint32_t place) { return std::bit_cast<float>(place & 0x80000000u
 using Vector [[gnu::vector_size(16)]] = float;  // that any machine has
 constexpr size_t kVector = sizeof(Vector) / sizeof(float);
 
-float without_nan(float x) { return x > kLeast ? x : kLeast; }
+float scale(float x, float peak, float temperature) {
+  const float scaled = (x - peak) / temperature;
+  return scaled > kLeast ? scaled : kLeast;  // not NaN
+}
 
 /// A part of the row that is passed as one. What is done to it has constant bounds and a place of its own, so that it
 /// is compiled to vectors.
@@ -48,7 +53,7 @@ struct Block {
     return std::max({most[0], most[1], most[2], most[3]});
   }
   void scale(float peak, float temperature) {
-    for (float& x : values) x = without_nan((x - peak) / temperature);
+    for (float& x : values) x = ellm::model::scale(x, peak, temperature);
   }
 };
 
@@ -56,41 +61,60 @@ std::span<const float> block_of(std::span<const float> row, size_t block) {
   return row.subspan(block * kBlock, std::min(kBlock, row.size() - block * kBlock));
 }
 
+/// Sorts by 11 bits at a time, from the lowest; bits that are the same everywhere take no pass.
+void radix_sort(std::span<uint64_t> keys) {
+  constexpr uint32_t kBits = 11, kPasses = (64 + kBits - 1) / kBits;
+  constexpr size_t kDigits = size_t{1} << kBits;
+  const auto digit = [](uint64_t key, uint32_t pass) { return (key >> (pass * kBits)) & (kDigits - 1); };
+  std::vector<uint32_t> counts(kPasses * kDigits);
+  for (const uint64_t key : keys) {
+    for (uint32_t pass = 0; pass < kPasses; ++pass) ++counts[pass * kDigits + digit(key, pass)];
+  }
+  std::vector<uint64_t> other(keys.size());
+  std::span<uint64_t> from = keys, to = other;
+  for (uint32_t pass = 0; pass < kPasses; ++pass) {
+    const std::span<uint32_t> next = std::span(counts).subspan(pass * kDigits, kDigits);
+    if (next[digit(from[0], pass)] == keys.size()) continue;
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), 0u);
+    for (const uint64_t key : from) to[next[digit(key, pass)]++] = key;
+    std::swap(from, to);
+  }
+  if (from.data() != keys.data()) std::ranges::copy(from, keys.begin());
+}
+
 size_t blocks_of(std::span<const float> row) { return (row.size() + kBlock - 1) / kBlock; }
 
 }  // namespace
 
-void BestTokens::look_at(std::span<const float> values) {
-  values_ = values;
-  largest_.resize(blocks_of(values));
-  for (size_t b = 0; b < largest_.size(); ++b) largest_[b] = Block(block_of(values, b)).largest();
-}
+void BestTokens::look_at(std::span<const float> values) { look_at_scaled(values, 0, 1); }
 
-std::span<const float> BestTokens::look_at_scaled(std::span<const float> logits, float peak, float temperature) {
-  scaled_.resize(logits.size());
-  largest_.resize(blocks_of(logits));
-  for (size_t b = 0; b < largest_.size(); ++b) {
-    const std::span<const float> from = block_of(logits, b);
-    Block block(from);
-    block.scale(peak, temperature);
-    largest_[b] = block.largest();
-    std::copy_n(block.values.begin(), from.size(), scaled_.begin() + static_cast<std::ptrdiff_t>(b * kBlock));
-  }
-  values_ = scaled_;
-  return scaled_;
+void BestTokens::look_at_scaled(std::span<const float> values, float peak, float temperature) {
+  values_ = values, peak_ = peak, temperature_ = temperature;
+  largest_.resize(blocks_of(values));
+  // The larger of two is not the smaller when both are scaled.
+  for (size_t b = 0; b < largest_.size(); ++b)
+    largest_[b] = scale(Block(block_of(values, b)).largest(), peak, temperature);
 }
 
 void BestTokens::find_above(float floor) {
   found_.clear();
   sorted_ = 0;
+  floor_ = std::numeric_limits<float>::quiet_NaN();  // above which there is nothing yet
+  find_down_to(floor);
+}
+
+void BestTokens::find_down_to(float floor) {
   for (size_t b = 0; b < largest_.size(); ++b) {
     if (largest_[b] < floor) continue;
-    const std::span<const float> block = block_of(values_, b);
-    for (size_t i = 0; i < block.size(); ++i) {
-      const float x = without_nan(block[i]);
-      if (x >= floor) found_.push_back(uint64_t{place_of(x)} << 32 | (b * kBlock + i));
+    const size_t count = block_of(values_, b).size();
+    Block block(block_of(values_, b));
+    block.scale(peak_, temperature_);
+    for (size_t i = 0; i < count; ++i) {
+      const float x = block.values[i];
+      if (x >= floor && !(x >= floor_)) found_.push_back(uint64_t{place_of(x)} << 32 | (b * kBlock + i));
     }
   }
+  floor_ = floor;
 }
 
 /// As many blocks as there are values wanted have one of at least the so-many-th largest of their largest.
@@ -115,6 +139,11 @@ void BestTokens::keep_first(size_t count) {
 
 void BestTokens::sort_until(size_t end) {
   if (end <= sorted_) return;
+  if (end - sorted_ > kMany) {
+    radix_sort(std::span(found_).subspan(sorted_));
+    sorted_ = found_.size();
+    return;
+  }
   const auto from = found_.begin() + static_cast<std::ptrdiff_t>(sorted_);
   const auto to = found_.begin() + static_cast<std::ptrdiff_t>(end);
   if (to != found_.end()) std::nth_element(from, to, found_.end());

@@ -12,12 +12,14 @@ class BestTokens {
  public:
   /// Looks at a row, which must stay; finds nothing yet.
   void look_at(std::span<const float> values);
-  /// The same for (logits - peak) / temperature, which it keeps; peak is the largest logit.
-  std::span<const float> look_at_scaled(std::span<const float> logits, float peak, float temperature);
+  /// The same as if each value x were (x - peak) / temperature.
+  void look_at_scaled(std::span<const float> values, float peak, float temperature);
 
   /// Finds all values of at least `floor`, or the `count` best.
   void find_above(float floor);
   void find_best(size_t count);
+  /// Lowers the floor; what was found stays, and stays sorted.
+  void find_down_to(float floor);
   /// Leaves the first so many of those found.
   void keep_first(size_t count);
 
@@ -30,9 +32,11 @@ class BestTokens {
   void sort_until(size_t end);
 
   std::span<const float> values_;
-  std::vector<float> scaled_, largest_, ranks_;  // largest_: of each block
-  std::vector<uint64_t> found_;                  // the value's place from above, then its id
-  size_t sorted_ = 0;                            // of found_
+  float peak_ = 0, temperature_ = 1;
+  std::vector<float> largest_, ranks_;  // largest_: of each block
+  std::vector<uint64_t> found_;         // the value's place from above, then its id
+  float floor_ = 0;                     // of those found
+  size_t sorted_ = 0;                   // of found_
 };
 
 }  // namespace ellm::model

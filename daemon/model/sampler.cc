@@ -10,6 +10,12 @@
 #include "kernels/exp.h"
 
 namespace ellm::model {
+namespace {
+
+// Logits scaled, from the largest.
+constexpr float kFirstThreshold = -4, kLastThreshold = -128;
+
+}  // namespace
 
 float uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position) {
   constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
@@ -59,19 +65,22 @@ uint32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   const uint32_t best = kernels_.argmax(logits.data(), static_cast<uint32_t>(logits.size()));
   const float peak = logits[best];
   if (!std::isfinite(peak)) return best;
-  const std::span<const float> scaled = best_.look_at_scaled(logits, peak, params_.temperature);
+  best_.look_at_scaled(logits, peak, params_.temperature);
   // The distribution is a prefix of all tokens, best first. Without top-k and min-p that prefix is rarely long: it is
   // sought down to a threshold that falls until the prefix is known to be complete.
   powers_.clear();
   const float u = uniform_draw(params_.seed, params_.sample_index, position);
   const bool top_k = params_.top_k > 0 && params_.top_k < logits.size();
   if (top_k || params_.min_p > 0) return draw_limited(top_k, u).value_or(best);
-  const double mass = kernels::exp_spec(kernels_.log_sum_exp(scaled.data(), static_cast<uint32_t>(scaled.size())));
-  for (float threshold = -4; threshold > -128; threshold *= 2) {
-    best_.find_above(threshold);
+  const double mass = kernels::exp_spec(
+      kernels_.tempered_log_sum_exp(logits.data(), static_cast<uint32_t>(logits.size()), peak, params_.temperature));
+  best_.find_above(kFirstThreshold);
+  for (float threshold = 2 * kFirstThreshold;; threshold *= 2) {
     if (const auto token = pick(mass, u, false); token) return *token;
+    if (threshold <= kLastThreshold) break;
+    best_.find_down_to(threshold);
   }
-  best_.find_above(-std::numeric_limits<float>::infinity());
+  best_.find_down_to(-std::numeric_limits<float>::infinity());
   return pick(mass, u, true).value_or(best);
 }
 

@@ -143,22 +143,33 @@ ELLM_INLINE double natural_log(float x) {
   return 2 * s * sum + exponent * 0.693147180559945309417232121458;
 }
 
+/// The sum of power(x_i), as sums over a row are.
+template <class L, class F>
+ELLM_INLINE float sum_of_powers(const float* x, uint32_t n, F power) {
+  L sums = L::broadcast(0.0f);
+  const uint32_t whole = n / 16 * 16, rest = n - whole;
+  for (uint32_t i = 0; i < whole; i += 16) sums = add(sums, power(L::load(x + i)));
+  if (rest) sums = add(sums, keep_first(power(L::load_first(x + whole, rest)), rest, L::broadcast(0.0f)));
+  return L::template fold<typename L::Sum>(sums).first();
+}
+
 /// With the largest value m taken out: m + ln(sum of exp(x_i - m)). An infinite m is the result itself.
 template <class L>
 ELLM_INLINE float log_sum_exp_row(const float* x, uint32_t n) {
   const float largest = row_max<L>(x, n);
   if (__builtin_fabsf(largest) == __builtin_inff()) return largest;
   const L shift = L::broadcast(largest);
-  L sums = L::broadcast(0.0f);
-  const uint32_t whole = n / 16 * 16, rest = n - whole;
-  for (uint32_t i = 0; i < whole; i += 16) sums = add(sums, exp_falling(sub(L::load(x + i), shift)));
-  if (rest) {
-    const L powers = exp_falling(sub(L::load_first(x + whole, rest), shift));
-    sums = add(sums, keep_first(powers, rest, L::broadcast(0.0f)));
-  }
-  const float sum = L::template fold<typename L::Sum>(sums).first();
+  const float sum = sum_of_powers<L>(x, n, [&](L v) ELLM_INLINE_LAMBDA { return exp_falling(sub(v, shift)); });
   if (sum != sum) return sum;
   return static_cast<float>(static_cast<double>(largest) + natural_log(sum));
+}
+
+template <class L>
+ELLM_INLINE float tempered_log_sum_exp_row(const float* x, uint32_t n, float peak, float temperature) {
+  const L shift = L::broadcast(peak), divisor = L::broadcast(temperature), lowest = L::broadcast(-__builtin_inff());
+  const float sum = sum_of_powers<L>(
+      x, n, [&](L v) ELLM_INLINE_LAMBDA { return exp_falling(max(div(sub(v, shift), divisor), lowest)); });
+  return static_cast<float>(natural_log(sum));
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/lanes/exp.h"
+#include "kernels/scalar/lanes.h"
+
 namespace ellm::kernels {
 namespace {
 
@@ -61,6 +64,16 @@ TEST(Exp, Limits) {
   EXPECT_EQ(exp_spec(3e38f), inf);
   EXPECT_EQ(exp_spec(inf), inf);
   EXPECT_TRUE(std::isnan(exp_spec(std::numeric_limits<float>::quiet_NaN())));
+}
+
+/// One value beside the lanes of every level, which its tests hold against the scalar ones.
+TEST(Exp, OfOneValueIsThatOfALane) {
+  for (uint32_t bits = 0; bits < 0xff800000; bits += 7919) {
+    float x;
+    std::memcpy(&x, &bits, 4);
+    const float got = exp_spec(x), expected = exp_any(ScalarLanes::broadcast(x)).first();
+    ASSERT_TRUE(std::memcmp(&got, &expected, 4) == 0 || (std::isnan(x) && std::isnan(got))) << x;
+  }
 }
 
 }  // namespace

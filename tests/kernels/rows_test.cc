@@ -236,5 +236,22 @@ TEST_P(RowFunctions, LogSumExp) {
   EXPECT_TRUE(std::isnan(set().log_sum_exp(broken, 3)));
 }
 
+/// As of the row that was scaled before.
+TEST_P(RowFunctions, TemperedLogSumExp) {
+  for_rows([&](const Row& x, std::mt19937&) {
+    const float peak = x.n == 0 ? 0 : x[scalar().argmax(x.data(), x.n)];
+    if (x.n == 0 || !std::isfinite(peak)) return;
+    for (const float temperature : {0.7f, 1.0f, 1e-3f, 100.0f}) {
+      std::vector<float> scaled(x.n);
+      for (uint32_t i = 0; i < x.n; ++i) {
+        scaled[i] = (x[i] - peak) / temperature;
+        if (std::isnan(scaled[i])) scaled[i] = -kInf;
+      }
+      const float got = set().tempered_log_sum_exp(x.data(), x.n, peak, temperature);
+      ASSERT_TRUE(same_bits(got, scalar().log_sum_exp(scaled.data(), x.n))) << x.n << " " << temperature;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace ellm::kernels

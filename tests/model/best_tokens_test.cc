@@ -78,10 +78,26 @@ TEST(BestTokens, ScaledAreTheSameRow) {
     const auto row = row_of(n, 3);
     std::vector<float> scaled;
     for (const float x : row) scaled.push_back(std::isnan(x) ? -kInfinity : (x - 9.5f) / 0.7f);
-    const auto kept = best.look_at_scaled(row, 9.5f, 0.7f);
-    EXPECT_TRUE(std::ranges::equal(kept, scaled));
-    best.find_best(n);
-    EXPECT_EQ(found(best), sorted(scaled));
+    const Ranked all = sorted(scaled);
+    best.look_at_scaled(row, 9.5f, 0.7f);
+    for (const size_t count : {size_t{1}, n}) {
+      best.find_best(count);
+      EXPECT_EQ(found(best), Ranked(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)));
+    }
+  }
+}
+
+TEST(BestTokens, MoreAreFoundBehindThoseThatWere) {
+  BestTokens best;
+  const auto row = row_of(20000, 9);
+  const Ranked all = sorted(row);
+  best.look_at(row);
+  best.find_above(9);
+  for (const float floor : {5.0f, 5.0f, 2.0f, -1.0f, -kInfinity}) {
+    EXPECT_EQ(best.id(1), all[1].first);
+    best.find_down_to(floor);
+    const auto end = std::ranges::find_if(all, [&](auto& a) { return a.second < floor; });
+    EXPECT_EQ(found(best), Ranked(all.begin(), end)) << floor;
   }
 }
 
