@@ -16,12 +16,11 @@ uint64_t pages_for(uint64_t tokens) { return (tokens + shm::kPageTokens - 1) / s
 }  // namespace
 
 std::string human_bytes(uint64_t bytes) {
+  const auto count = static_cast<double>(bytes);
   char text[32];
-  if (bytes >= 1'000'000'000) {
-    std::snprintf(text, sizeof text, "%.1f GB", static_cast<double>(bytes) / 1e9);
-  } else {
-    std::snprintf(text, sizeof text, "%.0f MB", static_cast<double>(bytes) / 1e6);
-  }
+  if (bytes >= 1'000'000'000) std::snprintf(text, sizeof text, "%.1f GB", count / 1e9);
+  else if (bytes >= 10'000'000) std::snprintf(text, sizeof text, "%.0f MB", count / 1e6);
+  else std::snprintf(text, sizeof text, "%.0f KB", count / 1e3);
   return text;
 }
 

@@ -77,8 +77,13 @@ TEST(KvPlan, ConfiguredMemoryAndContext) {
   config.kv.memory.value = 1 * GB;
   EXPECT_EQ(plan_kv("m", config, needs(10 * GB)).context, 32768u);
   EXPECT_THROW(plan_kv("m", config, needs(1 * GB)), model::LoadError);  // asked for, not there
-  config.kv.memory.value = 1 * MB;
-  EXPECT_THROW(plan_kv("m", config, needs(10 * GB)), model::LoadError);  // not 2048 tokens
+  config.kv.memory.value = 1 * MB;                                      // not 2048 tokens
+  try {
+    plan_kv("m", config, needs(10 * GB));
+    ADD_FAILURE();
+  } catch (const model::LoadError& e) {
+    EXPECT_STREQ(e.what(), "m: kv.memory is 1000 KB; 2048 tokens of keys and values need 25 MB");
+  }
 }
 
 }  // namespace
