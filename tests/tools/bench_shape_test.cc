@@ -231,6 +231,7 @@ TEST(BenchShape, RefusalsSayWhatWouldBeRight) {
       std::string::npos);
   EXPECT_NE(message(R"({"base": "qwen2.5-7b", "type": "q4_0", "kv_heads": 5})").find("kv_heads must divide heads"),
             std::string::npos);
+  EXPECT_NE(message(R"({"base": "qwen2.5-7b"})").find("\"type\" is missing; there are f16"), std::string::npos);
   EXPECT_NE(message("@/no/such/file").find("cannot read /no/such/file"), std::string::npos);
   EXPECT_EQ(parse_shape(R"({"base": "qwen2.5-7b", "type": "q4_0", "layers": 2})").shape.layers, 2u);
 }

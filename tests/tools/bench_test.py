@@ -207,12 +207,19 @@ class BenchTest(unittest.TestCase):
 
     def test_html_stands_alone(self):
         path = self.directory.name + "/report.html"
-        self.run_bench("--shape", TINY, "-r", "1", "-n", "2", "-d", "0,64,512", "-b", "1,2", "--html", path)
+        self.run_bench("--shape", TINY, "-r", "1", "-n", "2", "-d", "0,64,512", "-b", "1,2",
+                       "--kv-type", "int8,f16", "--html", path)
         with open(path, encoding="utf-8") as file:
             text = file.read()
         root = xml.etree.ElementTree.fromstring(text)
-        self.assertEqual(len(root.findall(".//svg")), 2, "decode over context and over batch")
-        self.assertEqual(len(root.findall(".//tr")), 7)
+        self.assertEqual([len(chart.findall("polyline")) for chart in root.findall(".//svg")], [2, 6],
+                         "decode over context; over batch, a line for each context")
+        for chart in root.findall(".//svg"):
+            strokes = [line.get("stroke") for line in chart.findall("polyline")]
+            names = [text.get("style") for text in chart.findall("text") if text.get("style")]
+            self.assertEqual(names, ["fill:" + stroke for stroke in strokes], "a line's name has its colour")
+            self.assertEqual(len(set(strokes)), len(strokes))
+        self.assertEqual(len(root.findall(".//tr")), 13)
         self.assertNotRegex(text, r"https?:|<script|src=|href=")
 
     def test_table(self):

@@ -34,7 +34,7 @@ struct Chart {
 };
 
 constexpr const char* kColours[] = {"#0b6e99", "#d9730d", "#448361", "#ad1a72", "#9065b0", "#787774"};
-constexpr double kWidth = 520, kHeight = 260, kLeft = 60, kRight = 510, kTop = 20, kBottom = 220;
+constexpr double kWidth = 520, kHeight = 260, kLeft = 60, kRight = 500, kTop = 20, kBottom = 220, kLabelWidth = 40;
 
 /// Both axes logarithmic; 0 stands where 1 would.
 struct Scale {
@@ -58,11 +58,14 @@ std::string svg(const Chart& chart) {
   const Scale across{x0, x1, kLeft, kRight}, up{y0 / 1.2, y1 * 1.2, kBottom, kTop};
   std::string out = format("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", kWidth, kHeight) +
                     escaped(chart.title) + "</title>\n";
-  for (const double x : ticks)
-    out += format(
-        "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.0f\" "
-        "text-anchor=\"middle\">%.0f</text>\n",
-        across(x), across(x), kTop, kBottom, across(x), kBottom + 15, x);
+  double free_from = 0;  // numbers must not stand on each other
+  for (const double x : ticks) {
+    const double at = across(x);
+    out += format("<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" class=\"grid\"/>\n", at, at, kTop, kBottom);
+    if (at < free_from) continue;
+    out += format("<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f</text>\n", at, kBottom + 15, x);
+    free_from = at + kLabelWidth;
+  }
   for (int i = 0; i <= 4; ++i) {
     const double y = up.least * std::pow(up.most / up.least, i / 4.0);
     out += format(
@@ -81,9 +84,9 @@ std::string svg(const Chart& chart) {
     }
     out += "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"" + std::string(colour) + "\" points=\"" + points +
            "\"/>\n";
-    out +=
-        format("<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">", kLeft + 8, kTop + 14 + 14 * static_cast<double>(i), colour) +
-        escaped(chart.lines[i].name) + "</text>\n";
+    out += format("<text x=\"%.0f\" y=\"%.0f\" style=\"fill:%s\">", kLeft + 8, kTop + 14 + 14 * static_cast<double>(i),
+                  colour) +
+           escaped(chart.lines[i].name) + "</text>\n";
   }
   return out + "</svg>\n";
 }
@@ -92,21 +95,19 @@ std::string svg(const Chart& chart) {
 class Lines {
  public:
   explicit Lines(const Report& report) : report_(report) {}
-  void add(const Row& row, double x) {
-    const std::string kv = shm::name_of(row.kv);
-    points_["eLLM, KV " + kv][x] = row.tokens_per_second(row.ours);
+  /// `which`: of several lines the one that the row belongs to.
+  void add(const Row& row, double x, const std::string& which = "") {
+    points_["eLLM, KV " + shm::name_of(row.kv) + which][x] = row.tokens_per_second(row.ours);
     if (const PeerResult* best = row.best_peer())
-      points_[report_.peer + ", its best"][x] = row.tokens_per_second(best->series);
+      points_[report_.peer + ", its best" + which][x] = row.tokens_per_second(best->series);
   }
   /// Nothing where there is no curve.
   std::string draw(const std::string& title, const std::string& axis) const {
     Chart chart{title, axis, {}};
-    size_t longest = 0;
-    for (const auto& [name, points] : points_) {
-      chart.lines.push_back({name, {points.begin(), points.end()}});
-      longest = std::max(longest, points.size());
-    }
-    return longest < 2 ? "" : "<figure><figcaption>" + escaped(title) + "</figcaption>" + svg(chart) + "</figure>\n";
+    for (const auto& [name, points] : points_)
+      if (points.size() > 1) chart.lines.push_back({name, {points.begin(), points.end()}});
+    return chart.lines.empty() ? ""
+                               : "<figure><figcaption>" + escaped(title) + "</figcaption>" + svg(chart) + "</figure>\n";
   }
 
  private:
@@ -119,10 +120,11 @@ std::string charts(const Report& r, const std::string& model) {
   for (const Row& row : r.rows) {
     if (row.model != model || row.ours.empty()) continue;
     const Work& w = row.work;
+    const std::string before = w.depth == 0 ? "" : format(", %u tokens before", w.depth);
     if (w.kind == Kind::prefill && w.batch == 1) prefill.add(row, w.longest());
     if (w.kind == Kind::decode && w.batch == 1) depth.add(row, w.depth);
-    if (w.kind == Kind::decode && w.depth <= 1024) batch.add(row, w.batch);
-    if (w.kind == Kind::end_to_end && w.depth == 0) whole.add(row, w.batch);
+    if (w.kind == Kind::decode) batch.add(row, w.batch, before);
+    if (w.kind == Kind::end_to_end) whole.add(row, w.batch, before);
   }
   return prefill.draw("Prefill, tokens/s", "context in tokens") +
          depth.draw("Decode, tokens/s", "tokens in the context") +

@@ -173,7 +173,8 @@ void Runner::warn_of_disturbance(size_t first_row) {
   char percent[16];
   std::snprintf(percent, sizeof percent, "%.0f %%", 100 * all.share());
   report_.warnings.push_back("other processes used " + std::string(percent) + " of the machine while " +
-                             report_.rows[first_row].model + " was measured: these figures are too low");
+                             report_.rows[first_row].model + " with KV " + shm::name_of(report_.rows[first_row].kv) +
+                             " was measured: these figures are too low");
 }
 
 }  // namespace ellm::bench

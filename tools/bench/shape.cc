@@ -111,6 +111,7 @@ ShapeRequest parse_shape(const std::string& text) {
     if (colon == text.npos) refuse("'" + text + "' lacks its weights, as in llama-3.2-1b:q4_k_m");
     request = {find_shape(text.substr(0, colon)), text.substr(colon + 1)};
   }
+  if (request.mix.empty()) refuse("\"type\" is missing; there are " + mixture_names());
   if (!find_mixture(request.mix))
     refuse("'" + request.mix + "' is no mix of weight types; there are " + mixture_names());
   check(request.shape);
