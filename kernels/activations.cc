@@ -8,8 +8,8 @@ namespace {
 
 // Where each array begins; every one at a multiple of 64 bytes.
 struct Layout {
-  size_t q, scale, scaled_sum, scaled_halves, half_sums, minus_sum8, minus_sum16, minus_sum128, minus_halves32, f32,
-      end;
+  size_t q, scale, scaled_sum, scaled_halves, half_sums, minus_sum8, minus_sum16, minus_sum128, minus_halves32,
+      minus_pairs16, minus_pairs32, f32, end;
 };
 
 Layout layout(uint32_t rows, uint32_t cols) {
@@ -26,7 +26,9 @@ Layout layout(uint32_t rows, uint32_t cols) {
   l.minus_sum16 = l.minus_sum8 + scales;
   l.minus_sum128 = l.minus_sum16 + scales;
   l.minus_halves32 = l.minus_sum128 + scales;
-  l.f32 = l.minus_halves32 + round_up(size_t{rows} * shape.blocks() * 8, 64);
+  l.minus_pairs16 = l.minus_halves32 + round_up(size_t{rows} * shape.blocks() * 8, 64);
+  l.minus_pairs32 = l.minus_pairs16 + scales;
+  l.f32 = l.minus_pairs32 + round_up(size_t{rows} * shape.blocks() * 8, 64);
   l.end = l.f32 + round_up(values * 4, 64);
   return l;
 }
@@ -50,6 +52,8 @@ Activations Activations::bind(void* memory, uint32_t rows, uint32_t cols) {
   a.minus_sum16 = reinterpret_cast<int32_t*>(base + l.minus_sum16);
   a.minus_sum128 = reinterpret_cast<int32_t*>(base + l.minus_sum128);
   a.minus_halves32 = reinterpret_cast<int32_t*>(base + l.minus_halves32);
+  a.minus_pairs16 = reinterpret_cast<int16_t*>(base + l.minus_pairs16);
+  a.minus_pairs32 = reinterpret_cast<int16_t*>(base + l.minus_pairs32);
   a.f32 = reinterpret_cast<float*>(base + l.f32);
   return a;
 }

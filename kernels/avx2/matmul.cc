@@ -88,17 +88,26 @@ ELLM_INLINE void unpack(Bytes planes, uint32_t half, Weights& w, std::integer_se
   }
 }
 
-constexpr int largest_code(WeightType type) {
+/// Types whose offset is taken off while sums have 16 bits. On the way to there these may wrap, so that what they have
+/// to hold is not codes times q but weights times q.
+constexpr bool has_offset_pairs(WeightType type) {
+  return type == WeightType::q5_0 || type == WeightType::q6_k || type == WeightType::mxfp4;
+}
+
+/// The largest factor of q in a sum of 16 bits.
+constexpr int largest_factor(WeightType type) {
   const QuantLayout l = quant_layout(type);
   if (has_signs(type)) return 128;
-  return type == WeightType::mxfp4 ? 12 + l.offset : (1 << l.bits) - 1;
+  return has_offset_pairs(type) ? l.offset : (1 << l.bits) - 1;
 }
-/// How many maddubs results (pairs of products with |q| <= 127) may be added in 16 bits: n * 2 * 127 * code < 32768.
+/// How many maddubs results (pairs of products with |q| <= 127) may be added in 16 bits: n * 2 * 127 * factor < 32768.
 constexpr int sums_in_16_bits(WeightType type) {
   int n = 8;
-  while (n * 2 * 127 * largest_code(type) >= 32768) n /= 2;
+  while (n * 2 * 127 * largest_factor(type) >= 32768) n /= 2;
   return n;
 }
+/// Column groups that share a scale.
+constexpr int scale_groups(WeightType type) { return type == WeightType::q6_k ? 4 : 8; }
 
 /// The dot products of groups [first, first + n) with a token's activations x, as 16-bit pairs; n fits 16 bits.
 template <WeightType type, int first, int n>
@@ -176,15 +185,15 @@ ELLM_INLINE Scales scales_of(const Header& header, Bytes block, uint32_t half) {
 }
 
 /// Rows and tokens of a tile, in the L1 cache: f32 accumulators and a block's dot products as far as they have got.
-template <uint32_t T>
+template <WeightType type, uint32_t T>
 struct Sums {
-  __m256 acc[T][2];  // (tokens, halves of the rows)
-  __m256i dot[T][2];
+  __m256 acc[T][2];                           // (tokens, halves of the rows)
+  __m256i dot[8 / scale_groups(type)][T][2];  // (scales, tokens, halves of the rows)
 };
 
-/// Whether a block's dot product stays in 16 bits until its end.
+/// Whether a dot product stays in 16 bits until its end.
 template <WeightType type>
-constexpr bool kWhole = sums_in_16_bits(type) == 8 && !quant_layout(type).halves_in_dot;
+constexpr bool kWhole = sums_in_16_bits(type) == scale_groups(type) && !quant_layout(type).halves_in_dot;
 
 /// Q3_K's offset of a block: four times the sum of q, each half's times its scale.
 ELLM_INLINE __m256i scaled_offset(const Scales& s, const int16_t* half_sums) {
@@ -206,49 +215,58 @@ ELLM_INLINE __m256i dot(const Weights& w, const Scales* s, int half, const __m25
 /// The dot products of one part of the columns with T tokens, added to those of the part before. Both halves of the
 /// rows share the loads of a token's activations.
 template <WeightType type, uint32_t T, int part>
-ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
-  constexpr bool adds = part == 1 && type != WeightType::q6_k;
+ELLM_INLINE void add_columns(const Weights& w, const Scales* s, const Tile<type, T>& tile, Sums<type, T>& sums) {
+  constexpr int scale = part * 4 / scale_groups(type);
+  constexpr bool adds = part * 4 % scale_groups(type) != 0;
   ELLM_UNROLL(2)
   for (uint32_t t = 0; t < T; ++t) {
     const int8_t* q = tile.q + t * kBlock + 16 * part;
     const __m256i x[4] = {four(q), four(q + 4), four(q + 8), four(q + 12)};
     unrolled<2>([&](auto half) ELLM_INLINE_LAMBDA {
-      __m256i& sum = sums.dot[t][half];
+      __m256i& sum = sums.dot[scale][t][half];
       const __m256i now = dot<type, part>(w, s, half, x);
       sum = !adds ? now : kWhole<type> ? _mm256_add_epi16(now, sum) : _mm256_add_epi32(now, sum);
     });
   }
 }
 
-/// What a dot product adds to the f32 accumulator: `scale` and minima of the block.
-template <WeightType type, uint32_t T, int part>
-ELLM_INLINE void accumulate(const Scales& s, const Tile<type, T>& tile, uint32_t t, __m256i sum, __m256& acc) {
-  constexpr QuantLayout l = quant_layout(type);
-  constexpr uint32_t n = Tile<type, T>::kOffsets;
+/// A dot product of 8 rows and a token as it counts into the accumulator: exact, in f32.
+template <WeightType type, uint32_t T>
+ELLM_INLINE __m256 finished(__m256i sum, const Scales& s, const Tile<type, T>& tile, size_t i) {
+  if constexpr (has_offset_pairs(type)) {
+    int32_t pair;
+    memcpy(&pair, tile.offset_pairs + 2 * i, 4);
+    sum = _mm256_add_epi16(sum, _mm256_set1_epi32(pair));
+  }
   if constexpr (kWhole<type>) sum = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
-  if constexpr (type == WeightType::q3_k) {
-    sum = _mm256_sub_epi32(sum, scaled_offset(s, tile.half_sums + 2 * t));
-  } else if constexpr (l.offset != 0 && !has_signs(type)) {
-    sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[n * t + (n == 2 ? part : 0)]));
-  }
-  const __m256 scale = _mm256_mul_ps(s.d[part], _mm256_set1_ps(tile.scale[t]));
-  acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc);
-  if constexpr (type == WeightType::q2_k) {
-    acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_halves[2 * t]), acc);
-    acc = _mm256_fmadd_ps(s.m[1], _mm256_set1_ps(tile.scaled_halves[2 * t + 1]), acc);
-  } else if constexpr (l.has_minimum) {
-    acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_sum[t]), acc);
-  }
+  if constexpr (type == WeightType::q3_k) sum = _mm256_sub_epi32(sum, scaled_offset(s, tile.half_sums + 2 * i));
+  if constexpr (type == WeightType::q4_0) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(tile.offset[i]));
+  return _mm256_cvtepi32_ps(sum);
 }
 
-/// The dot products into the accumulators. A loop of its own: behind the products of the same token this long chain of
-/// dependent instructions fills the processor's schedulers, and products of other tokens find no room there.
-template <WeightType type, uint32_t T, int part>
-ELLM_INLINE void accumulate_all(const Scales* s, const Tile<type, T>& tile, Sums<T>& sums) {
+/// A block's dot products into the accumulators, with its scales and minima. A loop of its own: behind the products of
+/// the same token this long chain of dependent instructions fills the processor's schedulers, and products of other
+/// tokens find no room there.
+template <WeightType type, uint32_t T>
+ELLM_INLINE void accumulate(const Scales* scales, const Tile<type, T>& tile, Sums<type, T>& sums) {
+  constexpr int n = 8 / scale_groups(type);
   ELLM_UNROLL(4)
   for (uint32_t t = 0; t < T; ++t) {
+    const __m256 d_a = _mm256_set1_ps(tile.scale[t]);
     unrolled<2>([&](auto half) ELLM_INLINE_LAMBDA {
-      accumulate<type, T, part>(s[half], tile, t, sums.dot[t][half], sums.acc[t][half]);
+      const Scales& s = scales[half];
+      __m256 acc = sums.acc[t][half];
+      unrolled<n>([&](auto i) ELLM_INLINE_LAMBDA {
+        const __m256 dot = finished<type, T>(sums.dot[i][t][half], s, tile, n * t + i);
+        acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(s.d[i], d_a), acc);
+      });
+      if constexpr (type == WeightType::q2_k) {
+        acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_halves[2 * t]), acc);
+        acc = _mm256_fmadd_ps(s.m[1], _mm256_set1_ps(tile.scaled_halves[2 * t + 1]), acc);
+      } else if constexpr (quant_layout(type).has_minimum) {
+        acc = _mm256_fmadd_ps(s.m[0], _mm256_set1_ps(tile.scaled_sum[t]), acc);
+      }
+      sums.acc[t][half] = acc;
     });
   }
 }
@@ -259,7 +277,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activatio
   constexpr QuantLayout l = quant_layout(type);
   using Groups = std::make_integer_sequence<int, 4>;
   Tile<type, T> tile(x, first);
-  Sums<T> sums;
+  Sums<type, T> sums;
   for (uint32_t t = 0; t < T; ++t) sums.acc[t][0] = sums.acc[t][1] = _mm256_setzero_ps();
   Bytes begin = panel;
   uint32_t left = x.blocks();
@@ -273,11 +291,10 @@ ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activatio
       unpack<type, 0>(panel + l.scales, 0, w, Groups());
       unpack<type, 0>(panel + l.scales, 1, w, Groups());
       add_columns<type, T, 0>(w, s, tile, sums);
-      if constexpr (type == WeightType::q6_k) accumulate_all<type, T, 0>(s, tile, sums);
       unpack<type, 4>(panel + l.scales, 0, w, Groups());
       unpack<type, 4>(panel + l.scales, 1, w, Groups());
       add_columns<type, T, 1>(w, s, tile, sums);
-      accumulate_all<type, T, 1>(s, tile, sums);
+      accumulate<type, T>(s, tile, sums);
       panel += l.block();
       tile.next();
     }

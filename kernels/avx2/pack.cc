@@ -47,10 +47,16 @@ ELLM_INLINE __m128i narrow(__m256i a, __m256i b) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
   return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
-ELLM_INLINE int32_t sum_of(__m256i v) {
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+/// Columns 0 … 3 of every four.
+ELLM_INLINE __m128i fours(__m256i v) {
+  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+/// Of a block's 32 numbers.
+ELLM_INLINE PairSums pair_sums(__m256i q0, __m256i q1, __m256i q2, __m256i q3) {
+  PairSums sums;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(sums.of),
+                   _mm_hadd_epi32(fours(_mm256_add_epi32(q0, q1)), fours(_mm256_add_epi32(q2, q3))));
+  return sums;
 }
 
 /// The 16-lane tree: lane j with lane j + half.
@@ -75,7 +81,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     if (a < 1e-30f) {
       _mm_storeu_si128(q, _mm_setzero_si128());
       _mm_storeu_si128(q + 1, _mm_setzero_si128());
-      store_sums(dst, i, 0, 0, 0);
+      store_sums(dst, i, 0, {});
       continue;
     }
     const __m256 factor = _mm256_set1_ps(127 / a);
@@ -89,7 +95,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
                               _mm256_fmadd_ps(x32.v[3], f3, _mm256_mul_ps(x32.v[1], f1)));
     const float qq =
         tree_sum(_mm256_fmadd_ps(f2, f2, _mm256_mul_ps(f0, f0)), _mm256_fmadd_ps(f3, f3, _mm256_mul_ps(f1, f1)));
-    store_sums(dst, i, fitted_scale(xq, qq, a), sum_of(_mm256_add_epi32(q0, q1)), sum_of(_mm256_add_epi32(q2, q3)));
+    store_sums(dst, i, fitted_scale(xq, qq, a), pair_sums(q0, q1, q2, q3));
   }
 }
 

@@ -37,6 +37,19 @@ inline __attribute__((always_inline)) float tree_sum(__m512 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+/// Columns 0 … 3 of every four.
+inline __attribute__((always_inline)) __m128i fours(__m512i v) {
+  const __m256i eight =
+      _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_castsi512_si256(_mm512_shuffle_i32x4(v, v, 0x4e)));
+  return _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+}
+/// Of a block's 32 numbers.
+inline __attribute__((always_inline)) PairSums pair_sums(__m512i low, __m512i high) {
+  PairSums sums;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(sums.of), _mm_hadd_epi32(fours(low), fours(high)));
+  return sums;
+}
+
 }  // namespace
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
@@ -53,7 +66,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     if (a < 1e-30f) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm_setzero_si128());
       _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm_setzero_si128());
-      store_sums(dst, i, 0, 0, 0);
+      store_sums(dst, i, 0, {});
       continue;
     }
     const __m512 factor = _mm512_set1_ps(127 / a);
@@ -63,7 +76,7 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     const __m512 ql = _mm512_cvtepi32_ps(low), qh = _mm512_cvtepi32_ps(high);
     const float xq = tree_sum(_mm512_fmadd_ps(v.high, qh, _mm512_mul_ps(v.low, ql)));
     const float qq = tree_sum(_mm512_fmadd_ps(qh, qh, _mm512_mul_ps(ql, ql)));
-    store_sums(dst, i, fitted_scale(xq, qq, a), _mm512_reduce_add_epi32(low), _mm512_reduce_add_epi32(high));
+    store_sums(dst, i, fitted_scale(xq, qq, a), pair_sums(low, high));
   }
 }
 

@@ -19,7 +19,8 @@ struct Tile {
   const float* scaled_sum;
   const float* scaled_halves;
   const int16_t* half_sums;
-  const int32_t* offset;  // where an integer sum begins; of no use to types without an offset
+  const int32_t* offset;        // where an integer sum begins; of no use to types without an offset
+  const int16_t* offset_pairs;  // the same as two sums of 16 bits
 
   Tile(const Activations& x, uint32_t first) {
     const size_t blocks = size_t{first} * x.blocks();
@@ -34,6 +35,7 @@ struct Tile {
               : kOffset == 32 ? x.minus_halves32
                               : x.minus_sum128) +
              kOffsets * blocks;
+    offset_pairs = (kOffset == 32 ? x.minus_pairs32 : x.minus_pairs16) + 2 * kOffsets * blocks;
   }
   ELLM_INLINE void next() {
     q += T * kBlock;
@@ -42,6 +44,7 @@ struct Tile {
     scaled_halves += 2 * T;
     half_sums += 2 * T;
     offset += kOffsets * T;
+    offset_pairs += 2 * kOffsets * T;
   }
 };
 

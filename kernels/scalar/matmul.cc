@@ -153,15 +153,15 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
     }
     const bool zero = a < 1e-30f;
     const float factor = zero ? 0 : 127 / a;
-    int32_t sum[2] = {0, 0};
+    PairSums pairs{};
     for (uint32_t c = 0; c < kBlock; ++c) {
       float v = c < n && !zero ? x[b * kBlock + c] * factor : 0;
       v = v > -127 ? v : -127;  // NaN becomes -127
       v = v < 127 ? v : 127;
       q[c] = static_cast<int8_t>(lrintf(v));
-      sum[c / 16] += q[c];
+      pairs.of[c / 16 * 2 + c % 4 / 2] += q[c];
     }
-    store_sums(dst, i, zero ? 0 : fit(x + size_t{b} * kBlock, q, n, a), sum[0], sum[1]);
+    store_sums(dst, i, zero ? 0 : fit(x + size_t{b} * kBlock, q, n, a), pairs);
   }
 }
 

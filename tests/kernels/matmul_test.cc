@@ -30,13 +30,15 @@ struct GuardedActivations {
   Guarded<float> scaled_sum, scaled_halves;
   Guarded<int16_t> half_sums;
   Guarded<int32_t> minus_sum8, minus_sum16, minus_sum128, minus_halves32;
+  Guarded<int16_t> minus_pairs16, minus_pairs32;
   Guarded<float> f32;
   Activations view;
 
   GuardedActivations(uint32_t rows, uint32_t cols)
       : q(size_t{rows} * blocks(cols) * 32), scale(size_t{rows} * blocks(cols)), scaled_sum(scale.size()),
         scaled_halves(2 * scale.size()), half_sums(2 * scale.size()), minus_sum8(scale.size()),
-        minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()), f32(q.size()) {
+        minus_sum16(scale.size()), minus_sum128(scale.size()), minus_halves32(2 * scale.size()),
+        minus_pairs16(2 * scale.size()), minus_pairs32(4 * scale.size()), f32(q.size()) {
     view = {rows,
             cols,
             q.data(),
@@ -48,6 +50,8 @@ struct GuardedActivations {
             minus_sum16.data(),
             minus_sum128.data(),
             minus_halves32.data(),
+            minus_pairs16.data(),
+            minus_pairs32.data(),
             f32.data()};
   }
   static uint32_t blocks(uint32_t cols) { return (cols + 31) / 32; }
@@ -297,11 +301,16 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
           ASSERT_EQ(a.minus_sum16[i], -16 * want.sum[b]) << set->name;
           ASSERT_EQ(a.minus_sum128[i], -128 * want.sum[b]) << set->name;
           ASSERT_EQ(bits(a.scaled_sum[i]), bits(want.scale[b] * static_cast<float>(want.sum[b]))) << set->name;
-          int32_t half = 0;
+          int32_t half = 0, pairs[4] = {};
           for (uint32_t c = 0; c < 32; ++c) {
             ASSERT_EQ(a.q[i * 32 + c], want.q[b * 32 + c]) << set->name << " block " << b << " column " << c;
             ASSERT_EQ(a.f32[i * 32 + c], x[t][b * 32 + c]) << set->name;
             if (c < 16) half += want.q[b * 32 + c];
+            pairs[c / 16 * 2 + c % 4 / 2] += want.q[b * 32 + c];
+          }
+          for (size_t p = 0; p < 4; ++p) {
+            ASSERT_EQ(a.minus_pairs32[4 * i + p], -32 * pairs[p]) << set->name;
+            ASSERT_EQ(a.minus_pairs16[2 * i + p % 2], -16 * (pairs[p % 2] + pairs[p % 2 + 2])) << set->name;
           }
           ASSERT_EQ(a.minus_halves32[2 * i], -32 * half) << set->name;
           ASSERT_EQ(a.minus_halves32[2 * i + 1], 32 * (half - want.sum[b])) << set->name;
@@ -365,6 +374,8 @@ TEST(ActivationsLayout, ArraysDoNotOverlap) {
                                          {a.minus_sum16, n * 4},
                                          {a.minus_sum128, n * 4},
                                          {a.minus_halves32, n * 8},
+                                         {a.minus_pairs16, n * 4},
+                                         {a.minus_pairs32, n * 8},
                                          {a.f32, n * 128}};
     const std::byte* end = memory.data();
     for (auto [p, size] : arrays) {
