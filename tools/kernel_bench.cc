@@ -1,5 +1,6 @@
 // kernel-bench: the matrix products of every level against what the machine can do at most, in one run. Prefill is set
-// beside a loop of nothing but dot-product instructions (`of_peak`), decode beside a loop that only reads memory
+// beside a loop of nothing but the type's dot-product instructions (`of_peak`), decode beside a loop that only reads
+// memory
 // (`of_bandwidth`). And how fast weights are repacked. Single-threaded; run it alone on the machine.
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -42,12 +43,15 @@ bool runs(Level level) {
   return false;
 }
 
-double int8_peak(Level level) {  // operations per second
-  constexpr uint64_t kSteps = 2000000;
+/// Operations per second of nothing but a type's instructions.
+double peak_of(Level level, WeightType type) {
+  constexpr uint64_t kSteps = 500000;
   double best = 0;
   for (int i = 0; i < 3; ++i) {
     const double start = now();
-    const uint64_t operations = ellm::bench::run_integer_loop(level, 1, kSteps);
+    const uint64_t operations = is_quantised(type)
+                                    ? ellm::bench::run_integer_loop(level, ellm::bench::products_added(type), kSteps)
+                                    : ellm::bench::run_fma_loop(level, kSteps);
     best = std::max(best, static_cast<double>(operations) / seconds(start));
   }
   return best;
@@ -107,14 +111,14 @@ void prefill(benchmark::State& state, const KernelSet* set, WeightType type, uin
   const Weights w(type, rows, cols, 0);
   const Tokens t(*set, type, tokens, cols);
   std::vector<float> out(size_t{tokens} * rows);
-  double peak = int8_peak(set->level), time = 0;
+  double peak = peak_of(set->level, type), time = 0;
   for (auto _ : state) {
     const double start = now();
     set->matmul({w.at(0), t.x, 0, w.matrix.panels(), out.data(), rows});
     time += seconds(start);
     benchmark::ClobberMemory();
   }
-  peak = std::max(peak, int8_peak(set->level));
+  peak = std::max(peak, peak_of(set->level, type));
   const double rate = 2.0 * rows * cols * tokens * static_cast<double>(state.iterations()) / time;
   state.counters["GOP/s"] = rate / 1e9;
   state.counters["peak_GOP/s"] = peak / 1e9;
@@ -180,14 +184,14 @@ void register_level(const KernelSet* set) {
   for (WeightType type : kWeightTypes) {
     const BlockShape shape = block_shape(type);
     const std::string name = std::string(set->name) + "/" + shape.name + "/";
-    for (uint32_t cols : {1536u, 896u, 576u}) {
+    for (uint32_t cols : {2048u, 1536u, 896u, 576u}) {
       const uint32_t k = shape.weights == 256 ? (cols + 255) / 256 * 256 : cols;
       benchmark::RegisterBenchmark(("prefill/" + name + std::to_string(k)).c_str(), prefill, set, type, cols, k, 64)
           ->MinTime(0.1);
     }
     benchmark::RegisterBenchmark((std::string("repack/") + set->name + "/" + shape.name).c_str(), repack, set, type)
         ->MinTime(0.1);
-    for (uint32_t tokens : {1u, 2u, 4u}) {
+    for (uint32_t tokens : {1u, 2u, 4u, 8u}) {
       const std::string full = "decode/" + name + "1536/" + std::to_string(tokens);
       benchmark::RegisterBenchmark(full.c_str(), decode, set, type, 1536, 1536, tokens)->Iterations(4);
     }

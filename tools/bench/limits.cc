@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -18,7 +19,6 @@ using kernels::WeightType;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 8, kMostTries = 60;
-constexpr int kAdded[] = {1, 2, 4, 8};
 constexpr int kStreams[] = {1, 2, 4};
 
 std::atomic<uint64_t> sink;  // keeps the reads
@@ -90,21 +90,8 @@ double Limits::bandwidth() const {
 }
 
 double Limits::peak(WeightType type) const {
-  switch (type) {
-    case WeightType::f32:
-    case WeightType::f16:
-    case WeightType::bf16: return floating;
-    case WeightType::q2_k:
-    case WeightType::q3_k:
-    case WeightType::q4_0:
-    case WeightType::q4_1:
-    case WeightType::q4_k: return integer[3];
-    case WeightType::q5_0:
-    case WeightType::q5_1:
-    case WeightType::q5_k: return integer[2];
-    case WeightType::q6_k: return integer[1];
-    default: return integer[0];  // 8 bits, and codebooks of 8 bits
-  }
+  if (!kernels::is_quantised(type)) return floating;
+  return integer[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(products_added(type))))];
 }
 
 void Limits::take_better(const Limits& other) {
@@ -118,7 +105,7 @@ Limits measure_limits(Level level, runtime::WorkerPool& pool) {
   Limits limits;
   limits.bandwidths = measure_bandwidths(level, pool);
   for (size_t i = 0; i < limits.integer.size(); ++i)
-    limits.integer[i] = best_rate(pool, [&](uint64_t steps) { return run_integer_loop(level, kAdded[i], steps); });
+    limits.integer[i] = best_rate(pool, [&](uint64_t steps) { return run_integer_loop(level, 1 << i, steps); });
   limits.floating = best_rate(pool, [&](uint64_t steps) { return run_fma_loop(level, steps); });
   return limits;
 }

@@ -11,6 +11,7 @@ namespace ellm::bench {
 namespace {
 
 using kernels::Level;
+using kernels::WeightType;
 
 __attribute__((target("avx512f,avx512vnni"), noinline)) uint64_t dot_avx512(uint64_t steps) {
   for (uint64_t n = 0; n < steps; ++n) {
@@ -126,6 +127,21 @@ uint64_t read_scalar(const std::byte* from, size_t bytes) {
 constexpr size_t kHugePage = 2 << 20;
 
 }  // namespace
+
+int products_added(WeightType type) {
+  switch (type) {
+    case WeightType::q2_k:
+    case WeightType::q3_k:
+    case WeightType::q4_0:
+    case WeightType::q4_1:
+    case WeightType::q4_k: return 8;
+    case WeightType::q5_0:
+    case WeightType::q5_1:
+    case WeightType::q5_k: return 4;
+    case WeightType::q6_k: return 2;
+    default: return 1;
+  }
+}
 
 uint64_t run_integer_loop(Level level, int added, uint64_t steps) {
   if (level == Level::avx512) return dot_avx512(steps);

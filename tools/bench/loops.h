@@ -14,6 +14,9 @@ namespace ellm::bench {
 /// madd and add. Returns the operations (a multiplication or an addition of a weight: 2 a weight).
 uint64_t run_integer_loop(kernels::Level level, int added, uint64_t steps);
 
+/// `added` of the codes of a quantised type. 1 also for codebooks of 8 bits.
+int products_added(kernels::WeightType type);
+
 /// Fused multiply-adds of f32. Returns the operations, 2 a lane.
 uint64_t run_fma_loop(kernels::Level level, uint64_t steps);
 
