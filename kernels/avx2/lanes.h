@@ -15,6 +15,11 @@ struct Avx2Lanes {
   static constexpr int token_vectors(int queries) { return queries <= 2 ? 2 : 1; }
   static constexpr int dim_vectors(int queries) { return queries == 1 ? 4 : queries <= 3 ? 2 : 1; }
 
+  // What attention asks for ahead: into the first-level cache, as much as fits it beside what is computed. Into the
+  // second level it is many times slower: what is read from there then waits for the same few buffers.
+  static constexpr int kFetchLocality = 3;
+  static constexpr size_t kTogetherBytes = 24 << 10;
+
   /// All bits of the first n lanes of 8.
   static ELLM_INLINE __m256i first_lanes(uint32_t n) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -58,8 +63,11 @@ struct Avx2Lanes {
   struct Ints {
     __m256i lo, hi;
   };
+  struct Bytes {
+    __m256i lo, hi;
+  };
   struct Words {
-    __m256i even_lo, even_hi, odd_lo, odd_hi;
+    __m256i lo, hi;
   };
   static ELLM_INLINE Ints ints(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static ELLM_INLINE Ints load_ints(const int32_t* p) {
@@ -70,31 +78,38 @@ struct Avx2Lanes {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p) + 1, a.hi);
   }
-  static ELLM_INLINE __m256i even_words(__m256i bytes) { return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8); }
-  static ELLM_INLINE Words load_words(const void* p) {
+  static ELLM_INLINE Bytes load_bytes(const void* p) {
     const __m256i* from = static_cast<const __m256i*>(p);
-    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
-    return {even_words(a), even_words(b), _mm256_srai_epi16(a, 8), _mm256_srai_epi16(b, 8)};
+    return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
   }
-  static ELLM_INLINE void load_nibble_words(const void* p, Words& low, Words& high) {
-    const __m256i* from = static_cast<const __m256i*>(p);
-    const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1), mask = _mm256_set1_epi16(15);
-    low = {_mm256_and_si256(a, mask), _mm256_and_si256(b, mask), _mm256_and_si256(_mm256_srli_epi16(a, 8), mask),
-           _mm256_and_si256(_mm256_srli_epi16(b, 8), mask)};
-    high = {_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask),
-            _mm256_srli_epi16(a, 12), _mm256_srli_epi16(b, 12)};
+  template <int I>
+  static ELLM_INLINE Words byte_words(Bytes a) {
+    const auto part = [](__m256i bytes) ELLM_INLINE_LAMBDA {
+      return _mm256_srai_epi16(I == 0 ? _mm256_slli_epi16(bytes, 8) : bytes, 8);
+    };
+    return {part(a.lo), part(a.hi)};
   }
-  static ELLM_INLINE __m256i broadcast_codes(const Code* codes) {
-    int two;
-    __builtin_memcpy(&two, codes, sizeof two);
-    return _mm256_set1_epi32(two);
+  template <int I>
+  static ELLM_INLINE Words nibble_words(Bytes a) {
+    constexpr int kShift = I % 2 * 8 + I / 2 * 4;
+    const auto part = [](__m256i bytes) ELLM_INLINE_LAMBDA {
+      const __m256i shifted = kShift == 0 ? bytes : _mm256_srli_epi16(bytes, kShift);
+      return I == 3 ? shifted : _mm256_and_si256(shifted, _mm256_set1_epi16(15));
+    };
+    return {part(a.lo), part(a.hi)};
+  }
+  /// sum += products of w's pairs with two codes. (As intrinsics g++ 12 makes all products of a group before it adds
+  /// them: more than there are registers, so that sums went through memory.)
+  static ELLM_INLINE void add_products(__m256i& sum, __m256i w, __m256i pair) {
+    __m256i products;
+    asm("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(w), "x"(pair));
   }
   static ELLM_INLINE Ints add_dot(Ints sum, Words a, const Code* codes) {
-    const __m256i even = broadcast_codes(codes), odd = broadcast_codes(codes + 2);
-    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.even_lo, even));
-    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.even_hi, even));
-    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.odd_lo, odd));
-    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.odd_hi, odd));
+    int two;
+    __builtin_memcpy(&two, codes, sizeof two);
+    const __m256i pair = _mm256_set1_epi32(two);
+    add_products(sum.lo, a.lo, pair);
+    add_products(sum.hi, a.hi, pair);
     return sum;
   }
   static ELLM_INLINE Avx2Lanes from_ints(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }

@@ -10,6 +10,7 @@
 #pragma once
 #include <string.h>
 
+#include "kernels/lanes/attention_ahead.h"
 #include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/attention_codes.h"
 #include "kernels/lanes/attention_first.h"
@@ -56,10 +57,7 @@ ELLM_INLINE FloatKeys<L> convert_keys(const Keys& keys, uint32_t head_dim, float
 /// Scores of a page. Where several tiles share a page of halves it is converted once.
 template <class L>
 void score_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
-  const std::byte *block = span.k[page], *next = span.first ? span.after_key(page) : nullptr;
-  if (span.first && is_quantised(b.args.v_type)) {  // softmax wants the values' scales first
-    fetch_scales(span.v[page] + v_block_bytes(b.args.v_type, b.args.head_dim), b.args.v_type, b.args.head_dim);
-  }
+  const std::byte *block = span.k[page], *next = span.first ? after_key(b, span, page).block : nullptr;
   if (is_quantised(b.args.k_type)) return score_codes<L>(b, block, next, page, range, s);
   if (b.args.k_type == KvType::f32)
     return score_tiles<L>(b, FloatKeys<L>{reinterpret_cast<const float*>(block)}, page, range, s);
@@ -75,6 +73,7 @@ template <class L>
 void score_segment(const QueryBlock& b, SegmentPages pages, AttentionScratch<L>& s) {
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
     for (uint32_t page = span.from; page < span.to; ++page) {
+      if (span.first && (page - span.from) % b.together == 0) fetch_around_keys<L>(b, span, page);
       const QueryRange range = pages.whole ? span.queries : seeing(span.queries, page, s);
       if (range.from < range.to) score_page<L>(b, span, page, range, s);
     }
@@ -137,7 +136,7 @@ ELLM_INLINE FloatValues<L> convert_values(const Values& values, uint32_t stride,
 template <class L>
 void weigh_page(const QueryBlock& b, const Span& span, uint32_t page, QueryRange range, bool whole, SoftmaxState& state,
                 AttentionScratch<L>& s) {
-  const std::byte *block = span.v[page], *next = span.after_value(page);
+  const std::byte *block = span.v[page], *next = after_value(b, span, page).block;
   if (b.args.v_type == KvType::f32) {
     return weigh_tiles<L>(b, FloatValues<L>{reinterpret_cast<const float*>(block), b.stride}, page, range, whole, state,
                           s);
@@ -156,27 +155,36 @@ void weigh_floats(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, 
   memset(state.values, 0, b.count * b.stride * sizeof(float));
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
     for (uint32_t page = span.from; page < span.to; ++page) {
+      if (span.first && (page - span.from) % b.together == 0) fetch_around_values<L>(b, span, page);
       const QueryRange range = pages.whole ? span.queries : seeing(span.queries, page, s);
       if (range.from < range.to) weigh_page<L>(b, span, page, range, pages.whole, state, s);
     }
   });
 }
 
-/// Calls f(i, n, from, to) for tiles of a span's queries with the pages that any of them sees.
+/// Calls f(i, n, from, to, ahead) for the tiles of a span's queries, pages together by pages together, with those of
+/// them that any of the tile sees; ahead(page): what to ask for meanwhile.
 template <class L, class F>
-ELLM_INLINE void for_coded_tiles(const Span& span, const AttentionScratch<L>& s, F f) {
-  for (uint32_t i = span.queries.from; i < span.queries.to; i += L::kWordQueries) {
-    const uint32_t n = least_of(span.queries.to - i, L::kWordQueries);
-    uint32_t from = span.to, to = span.from;
-    for (uint32_t k = i; k < i + n; ++k) {
-      if (s.begin[k] == s.end[k]) continue;
-      from = least_of(from, s.begin[k] / kPageTokens);
-      const uint32_t end = (s.end[k] + kPageTokens - 1) / kPageTokens;
-      to = end > to ? end : to;
+ELLM_INLINE void for_coded_tiles(const QueryBlock& b, const Span& span, const AttentionScratch<L>& s, F f) {
+  for (uint32_t first = span.from; first < span.to; first += b.together) {
+    const uint32_t last = together_end(b, span, first);
+    if (span.first) fetch_around_values<L>(b, span, first);
+    for (uint32_t i = span.queries.from; i < span.queries.to; i += L::kWordQueries) {
+      const uint32_t n = least_of(span.queries.to - i, L::kWordQueries);
+      uint32_t from = last, to = first;
+      for (uint32_t k = i; k < i + n; ++k) {
+        if (s.begin[k] == s.end[k]) continue;
+        from = least_of(from, s.begin[k] / kPageTokens);
+        const uint32_t end = (s.end[k] + kPageTokens - 1) / kPageTokens;
+        to = end > to ? end : to;
+      }
+      if (from < first) from = first;
+      if (to > last) to = last;
+      if (from >= to) continue;
+      f(i, n, from, to, [&](uint32_t page) ELLM_INLINE_LAMBDA {
+        return tile_ahead<L>(span.first ? after_value(b, span, page).block : nullptr, span.queries, i);
+      });
     }
-    if (from < span.from) from = span.from;
-    if (to > span.to) to = span.to;
-    if (from < to) f(i, n, from, to);
   }
 }
 
@@ -186,12 +194,10 @@ void weigh_int8(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
   memset(s.weighed, 0, (last - first) * b.stride * sizeof(int32_t));
   for (uint32_t i = first; i < last; ++i) clear_codes(i, pages.from, pages.to, s);
   for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
-    for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
-      const bool fetches = span.first && i == span.queries.from;
+    for_coded_tiles(b, span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to, auto ahead) ELLM_INLINE_LAMBDA {
       weigh_int8_tile<L>(
           n, {s.codes_of(i), s.weighed + (i - first) * b.stride, b.stride}, from, to,
-          [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-          [&](uint32_t page) ELLM_INLINE_LAMBDA { return fetches ? span.after_value(page) : nullptr; });
+          [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; }, ahead);
     });
   });
   for (uint32_t i = first; i < last; ++i) {
@@ -214,14 +220,12 @@ void weigh_int4(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, At
       clear_codes(i, pages.from, pages.to, s);
     }
     for_spans(b, pages, [&](const Span& span) ELLM_INLINE_LAMBDA {
-      for_coded_tiles(span, s, [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to) ELLM_INLINE_LAMBDA {
-        const bool fetches = span.first && i == span.queries.from;
-        weigh_int4_tile<L>(
-            n, {s.codes_of(i), s.weighed + (i - first) * kKvBlock, kKvBlock}, from, to,
-            [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; },
-            [&](uint32_t page) ELLM_INLINE_LAMBDA { return fetches ? span.after_value(page) : nullptr; }, kv_block,
-            blocks);
-      });
+      for_coded_tiles(b, span, s,
+                      [&](uint32_t i, uint32_t n, uint32_t from, uint32_t to, auto ahead) ELLM_INLINE_LAMBDA {
+                        weigh_int4_tile<L>(
+                            n, {s.codes_of(i), s.weighed + (i - first) * kKvBlock, kKvBlock}, from, to,
+                            [&](uint32_t page) ELLM_INLINE_LAMBDA { return span.v[page]; }, ahead, kv_block, blocks);
+                      });
     });
     for (uint32_t i = first; i < last; ++i) {
       const L scale = L::broadcast(s.weight_scales[i]), least = L::broadcast(s.weight_least[i]);
@@ -262,6 +266,7 @@ void run_segment(const QueryBlock& b, SegmentPages pages, SoftmaxState& state, A
   const uint32_t tile = keys && values ? kTileQueries : b.count;  // pages of halves are converted for all queries
   for (s.tile = 0; s.tile < b.count; s.tile += tile) {
     pages.queries = {s.tile, least_of(s.tile + tile, b.count)};
+    if (b.args.key_mean && keys) weigh_pairs<L>(b, pages.queries, s);
     score_segment<L>(b, pages, s);
     if (pages.segment == 0 && keys) refine_first_key(b, pages.queries, s);
     for (uint32_t i = pages.queries.from; i < pages.queries.to; ++i) {
@@ -314,7 +319,9 @@ void write_output(const QueryBlock& b, const SoftmaxState& total) {
 template <class L, class F>
 ELLM_INLINE void for_blocks(const AttentionArgs& args, uint32_t first, uint32_t last, F f) {
   const uint32_t most = block_queries<L>(args.head_dim), stride = padded_head_dim(args.head_dim);
-  for (; first < last; first += most) f(QueryBlock{args, first, last - first < most ? last - first : most, stride});
+  const uint32_t together = pages_together<L>(args);
+  for (; first < last; first += most)
+    f(QueryBlock{args, first, last - first < most ? last - first : most, stride, together});
 }
 
 template <class L>

@@ -13,6 +13,7 @@ constexpr uint32_t kMostKvBlocks = kMaxHeadDim / kKvBlock;
 // Queries that go through a segment of integers together: their scores and codes (6 bytes a token) stay in the
 // first-level cache from the products with K to those with V, the segment's pages in the second-level one for the next.
 constexpr uint32_t kTileQueries = 8;
+constexpr uint32_t kPairFloats = 2 * kMostMeanPairs * kSegmentPages;
 constexpr uint32_t kQueryStride = kMaxHeadDim + 16;  // between queries: a constant, so that one register addresses all
 
 ELLM_INLINE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -44,13 +45,12 @@ struct AttentionScratch {
   alignas(64) int32_t weighed[kBlockFloats];  // (query, stride): sums of codes times values
   // The key mean of a segment's pages: all of it, and what all tokens of a page lose alike, both (head_dim, 16 pages).
   alignas(64) float turned_mean[kMaxHeadDim * kSegmentPages], shared_mean[kMaxHeadDim * kSegmentPages];
-  alignas(64) float offsets[kMaxBlockQueries * kSegmentPages];  // its part of the scores, (query, 16 pages)
-  alignas(64) float pair_queries[2 * kMostMeanPairs *
-                                 kMaxBlockQueries];  // the queries' values in its pairs, (2 pairs, query)
-  alignas(64) float pair_coefficients[2 * kMostMeanPairs * kMaxBlockQueries];
+  alignas(64) float offsets[kMaxBlockQueries * kSegmentPages];          // its part of the scores, (query, 16 pages)
+  alignas(64) float pair_coefficients[kMaxBlockQueries * kPairFloats];  // (query of the tile, 2 pairs, 16 pages)
 
   uint32_t tile;  // the first query of those that go through a segment together
   ELLM_INLINE float* scores_of(uint32_t i) { return scores + size_t{i - tile} * kAttentionSegment; }
+  ELLM_INLINE float* pairs_of(uint32_t i) { return pair_coefficients + size_t{i - tile} * kPairFloats; }
   ELLM_INLINE typename L::Code* codes_of(uint32_t i) { return weight_codes + size_t{i - tile} * kAttentionSegment; }
 };
 
@@ -58,6 +58,7 @@ struct AttentionScratch {
 struct QueryBlock {
   const AttentionArgs& args;
   uint32_t first, count, stride;  // stride: head_dim padded to 16
+  uint32_t together;              // pages that are computed, and asked for, together (attention_ahead.h)
 
   ELLM_INLINE uint32_t row(uint32_t i) const { return (first + i) / args.group; }
   ELLM_INLINE uint32_t head(uint32_t i) const { return (first + i) % args.group; }
@@ -78,11 +79,6 @@ struct QueryBlock {
     return args.stack ? of + row(i) * args.stack_pages : of + segment * kSegmentPages;
   }
 };
-
-// Pages between the one that is computed and the one that is fetched meanwhile: many, so that memory has work during a
-// segment's softmax, too (f16, AVX-512, 7 heads, without the first token's rest: 2 pages 580 to 880 µs, 4 385 to 573,
-// 8 341 to 349).
-constexpr uint32_t kAhead = 8;
 
 /// Queries [from, to) of a block.
 struct QueryRange {
@@ -105,17 +101,6 @@ struct Span {
   const std::byte* const* v;
   uint32_t behind;  // pages behind the segment that follow in k
   bool first;       // no tile before this one read them
-
-  // Pages are scattered: the CPU's own prefetchers begin anew in each. So while a page is computed, one further on is
-  // asked for; behind the last K follows the first V, behind the last V the next segment's K.
-  ELLM_INLINE const std::byte* after_key(uint32_t page) const {
-    return page + kAhead < to ? k[page + kAhead] : v[least_of(from + page + kAhead - to, to - 1)];
-  }
-  ELLM_INLINE const std::byte* after_value(uint32_t page) const {
-    return page + kAhead < to            ? v[page + kAhead]
-           : page + kAhead - to < behind ? k[kSegmentPages + page + kAhead - to]
-                                         : nullptr;
-  }
 };
 
 ELLM_INLINE uint32_t padded_head_dim(uint32_t head_dim) { return (head_dim + 15) / 16 * 16; }

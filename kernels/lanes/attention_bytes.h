@@ -4,6 +4,7 @@
 // is in kernels/<level>/lanes.h.
 #pragma once
 #include "kernels/kv_block.h"
+#include "kernels/lanes/attention_ahead.h"
 #include "kernels/lanes/attention_block.h"
 #include "kernels/lanes/unroll.h"
 
@@ -25,16 +26,6 @@ ELLM_INLINE const uint16_t* value_ranges_of(const std::byte* block, uint32_t hea
   return reinterpret_cast<const uint16_t*>(block + kv_blocks(head_dim) * 16 * kPageTokens) + kv_block * 2 * kPageTokens;
 }
 
-ELLM_INLINE void fetch_lines(const std::byte* p, uint32_t bytes) {
-  for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
-
-/// Asks for the scales of a block that ends at `end`.
-ELLM_INLINE void fetch_scales(const std::byte* end, KvType type, uint32_t head_dim) {
-  const size_t scales = kv_scale_bytes(type, head_dim);
-  fetch_lines(end - kv_rest_bytes(type, head_dim) - scales, static_cast<uint32_t>(scales));
-}
-
 /// A tile of queries as integers: query i's codes at codes + i * kQueryStride, x = code * scale.
 template <class L>
 struct CodedQueries {
@@ -51,19 +42,22 @@ ELLM_INLINE L score_base(const CodedQueries<L>& q, uint32_t i, uint32_t v, const
   return q.add ? L::load(scores + i * kAttentionSegment + v * 16) : L::broadcast(q.offsets[i * kSegmentPages]);
 }
 
-/// Scores of V vectors of tokens from vector `first` on for N queries. `fetch`: a block to ask for meanwhile, or null.
+/// Scores of V vectors of tokens from vector `first` on for N queries.
 template <class L, int N, int V>
-ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, const std::byte* fetch, uint32_t head_dim,
+ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, const Ahead<L>& ahead, uint32_t head_dim,
                             uint32_t first, float* scores) {
   typename L::Ints sum[V][N];
   unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i / N][i % N] = L::ints(0); });
   const uint32_t groups = (head_dim + 3) / 4;
   for (size_t g = 0; g < groups; ++g) {
-    if (fetch) fetch_lines(fetch + g * 128, 128);
+    ahead.fetch(g, g * 128 + first * 64, V);
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
-      const auto keys = L::load_words(block + g * 128 + (first + v) * 64);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-        sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * kQueryStride + g * 4);
+      const auto bytes = L::load_bytes(block + g * 128 + (first + v) * 64);
+      unrolled<2>([&](auto pair) ELLM_INLINE_LAMBDA {
+        const auto keys = L::template byte_words<pair.value>(bytes);
+        unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+          sum[v][i] = L::add_dot(sum[v][i], keys, q.codes + i * kQueryStride + g * 4 + 2 * pair);
+        });
       });
     });
   }
@@ -78,8 +72,8 @@ ELLM_INLINE void score_int8(const CodedQueries<L>& q, const std::byte* block, co
   });
 }
 
-/// The key mean's part of a page's scores where it has pairs: offsets, plus coefficients (2 pairs, queries) times turns
-/// (2 pairs, 32).
+/// The key mean's part of a page's scores where it has pairs: offsets, plus coefficients (query, 2 pairs, 16 pages), at
+/// the page, times turns (2 pairs, 32).
 template <class L, int N, int V>
 ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, const float* turns, uint32_t rows,
                              uint32_t first, float* scores) {
@@ -90,7 +84,7 @@ ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, co
     unrolled<V>([&](auto v) ELLM_INLINE_LAMBDA {
       const L turn = L::load(turns + r * kPageTokens + (first + v) * 16);
       unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-        sum[v][i] = fma(L::broadcast(coefficients[r * kMaxBlockQueries + i]), turn, sum[v][i]);
+        sum[v][i] = fma(L::broadcast(coefficients[i * kPairFloats + r * kSegmentPages]), turn, sum[v][i]);
       });
     });
   }
@@ -100,7 +94,7 @@ ELLM_INLINE void score_turns(const float* offsets, const float* coefficients, co
 }
 
 template <class L, int N>
-ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, const std::byte* fetch, uint32_t head_dim,
+ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, const Ahead<L>& ahead, uint32_t head_dim,
                             uint32_t first, float* scores) {
   L total[N];
   unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { total[i] = L::broadcast(0.0f); });
@@ -109,12 +103,13 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
     typename L::Ints sum[N];
     unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA { sum[i] = L::ints(0); });
     for (size_t g = b * 4; g < b * 4 + 4 && g < groups; ++g) {
-      if (fetch) fetch_lines(fetch + g * 128, 128);
-      typename L::Words low, high;
-      L::load_nibble_words(block + g * 128 + first * 64, low, high);
-      unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
-        const auto* codes = q.codes + i * kQueryStride + g * 8;
-        sum[i] = L::add_dot(L::add_dot(sum[i], low, codes), high, codes + 4);
+      ahead.fetch(g, g * 128 + first * 64, 1);
+      const auto bytes = L::load_bytes(block + g * 128 + first * 64);
+      unrolled<4>([&](auto pair) ELLM_INLINE_LAMBDA {
+        const auto keys = L::template nibble_words<pair.value>(bytes);
+        unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+          sum[i] = L::add_dot(sum[i], keys, q.codes + i * kQueryStride + g * 8 + 2 * pair);
+        });
       });
     }
     const uint16_t* ranges = key_ranges_of(block, head_dim, b) + first * 16;
@@ -133,16 +128,15 @@ ELLM_INLINE void score_int4(const CodedQueries<L>& q, const std::byte* block, co
 /// Scores of a page's 32 tokens for n queries, (query, 512) at the page.
 template <class L>
 ELLM_INLINE void score_coded_tile(uint32_t n, KvType type, const CodedQueries<L>& q, const std::byte* block,
-                                  const std::byte* fetch, uint32_t head_dim, float* scores) {
+                                  const Ahead<L>& ahead, uint32_t head_dim, float* scores) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::kWordVectors;
     if (type == KvType::int8) {
       for (uint32_t first = 0; first < 2; first += kVectors) {
-        score_int8<L, kCount, kVectors>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
+        score_int8<L, kCount, kVectors>(q, block, ahead, head_dim, first, scores);
       }
     } else {
-      for (uint32_t first = 0; first < 2; ++first)
-        score_int4<L, kCount>(q, block, first == 0 ? fetch : nullptr, head_dim, first, scores);
+      for (uint32_t first = 0; first < 2; ++first) score_int4<L, kCount>(q, block, ahead, head_dim, first, scores);
     }
   });
 }
@@ -166,19 +160,57 @@ struct CodedWeights {
   uint32_t stride;
 };
 
-template <class L, int N, int V, class Load>
-ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t to, uint32_t dim, Load load) {
+// Where the values of V vectors of 16 dimensions lie in a page: group g (four tokens) at `first` + g * `group_bytes`.
+template <class L, int V>
+struct Int8Values {
+  size_t first, group_bytes;
+  static constexpr int kLines = V;
+  template <int K>
+  ELLM_INLINE typename L::Bytes load(const std::byte* group) const {
+    return L::load_bytes(group + K * 64);
+  }
+  template <int K, int Pair>
+  ELLM_INLINE typename L::Words words(typename L::Bytes bytes) const {
+    return L::template byte_words<Pair>(bytes);
+  }
+};
+/// The low halves (Half 0), then the high ones, of the same bytes.
+template <class L, int Half>
+struct Int4Values {
+  size_t first, group_bytes;
+  static constexpr int kLines = 1;
+  template <int K>
+  ELLM_INLINE typename L::Bytes load(const std::byte* group) const {
+    return L::load_bytes(group);
+  }
+  template <int K, int Pair>
+  ELLM_INLINE typename L::Words words(typename L::Bytes bytes) const {
+    return L::template nibble_words<2 * (Half + K) + Pair>(bytes);
+  }
+};
+
+/// Adds V vectors of dimensions from `dim` on of pages [from, to) to the sums of N queries.
+template <class L, int N, int V, class Values, class Blocks, class Next>
+ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t to, uint32_t dim, const Values& values,
+                             Blocks block, Next ahead) {
   typename L::Ints sum[N][V];
   unrolled<N * V>([&](auto i) ELLM_INLINE_LAMBDA {
     sum[i / V][i % V] = L::load_ints(w.sums + (i / V) * w.stride + dim + (i % V) * 16);
   });
   for (uint32_t page = from; page < to; ++page) {
     const auto* codes = w.codes + page * kPageTokens;
-    for (uint32_t g = 0; g < kPageTokens / 4; ++g) {
-      typename L::Words words[V];
-      load(page, g, words);
-      unrolled<V * N>([&](auto i) ELLM_INLINE_LAMBDA {
-        sum[i % N][i / N] = L::add_dot(sum[i % N][i / N], words[i / N], codes + (i % N) * kAttentionSegment + g * 4);
+    const std::byte* group = block(page) + values.first;
+    const Ahead<L> next = ahead(page);
+    for (uint32_t g = 0; g < kPageTokens / 4; ++g, group += values.group_bytes, codes += 4) {
+      next.fetch(g, values.first + g * values.group_bytes, Values::kLines);
+      unrolled<V>([&](auto k) ELLM_INLINE_LAMBDA {
+        const auto bytes = values.template load<k.value>(group);
+        unrolled<2>([&](auto pair) ELLM_INLINE_LAMBDA {
+          const auto words = values.template words<k.value, pair.value>(bytes);
+          unrolled<N>([&](auto i) ELLM_INLINE_LAMBDA {
+            sum[i][k] = L::add_dot(sum[i][k], words, codes + i * kAttentionSegment + 2 * pair);
+          });
+        });
       });
     }
   }
@@ -187,40 +219,36 @@ ELLM_INLINE void weigh_words(const CodedWeights<L>& w, uint32_t from, uint32_t t
   });
 }
 
-/// Adds the int8 values of pages [from, to) of a segment to n queries; page p is blocks[p]. `fetch(p)`: what to ask
-/// for.
-template <class L, class Blocks, class Fetch>
+/// Adds the int8 values of pages [from, to) of a segment to n queries. `block(page)`, `ahead(page)`: what is read, and
+/// what is asked for meanwhile.
+template <class L, class Blocks, class Next>
 ELLM_INLINE void weigh_int8_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block,
-                                 Fetch fetch) {
+                                 Next ahead) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value, kVectors = L::weigh_vectors(kCount);
-    const auto dims = [&](uint32_t dim, auto vectors, bool first) ELLM_INLINE_LAMBDA {
-      weigh_words<L, kCount, vectors.value>(
-          w, from, to, dim, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
-            const uint32_t at = g * w.stride * 4;
-            if (first) {
-              if (const std::byte* next = fetch(page)) fetch_lines(next + at, w.stride * 4);
-            }
-            unrolled<vectors.value>(
-                [&](auto k) ELLM_INLINE_LAMBDA { words[k] = L::load_words(block(page) + at + dim * 4 + k * 64); });
-          });
-    };
+    const size_t group_bytes = size_t{w.stride} * 4;
     uint32_t dim = 0;
-    for (; dim + 16 * kVectors <= w.stride; dim += 16 * kVectors) dims(dim, Index<kVectors>{}, dim == 0);
-    for (; dim < w.stride; dim += 16) dims(dim, Index<1>{}, dim == 0);
+    for (; dim + 16 * kVectors <= w.stride; dim += 16 * kVectors) {
+      weigh_words<L, kCount, kVectors>(w, from, to, dim, Int8Values<L, kVectors>{dim * 4, group_bytes}, block, ahead);
+    }
+    for (; dim < w.stride; dim += 16)
+      weigh_words<L, kCount, 1>(w, from, to, dim, Int8Values<L, 1>{dim * 4, group_bytes}, block, ahead);
   });
 }
 /// The same of int4: dimensions 32 b … 32 b + 31 (where a row ends within them, `sums` has room for what is behind).
-template <class L, class Blocks, class Fetch>
+template <class L, class Blocks, class Next>
 ELLM_INLINE void weigh_int4_tile(uint32_t n, const CodedWeights<L>& w, uint32_t from, uint32_t to, Blocks block,
-                                 Fetch fetch, uint32_t b, uint32_t blocks) {
+                                 Next ahead, uint32_t b, uint32_t blocks) {
   with_count<L::kWordQueries>(n, [&](auto count) ELLM_INLINE_LAMBDA {
     constexpr int kCount = count.value;
-    weigh_words<L, kCount, 2>(w, from, to, 0, [&](uint32_t page, uint32_t g, auto& words) ELLM_INLINE_LAMBDA {
-      const uint32_t at = (g * blocks + b) * 64;
-      if (const std::byte* next = fetch(page)) fetch_lines(next + at, 64);
-      L::load_nibble_words(block(page) + at, words[0], words[1]);
-    });
+    const size_t first = size_t{b} * 64, group_bytes = size_t{blocks} * 64;
+    if constexpr (L::weigh_vectors(kCount) > 1) {
+      weigh_words<L, kCount, 2>(w, from, to, 0, Int4Values<L, 0>{first, group_bytes}, block, ahead);
+    } else {
+      weigh_words<L, kCount, 1>(w, from, to, 0, Int4Values<L, 0>{first, group_bytes}, block, ahead);
+      weigh_words<L, kCount, 1>(w, from, to, 16, Int4Values<L, 1>{first, group_bytes}, block,
+                                [](uint32_t) ELLM_INLINE_LAMBDA { return Ahead<L>{}; });
+    }
   });
 }
 

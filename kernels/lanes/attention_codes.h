@@ -33,9 +33,6 @@ void code_queries(const QueryBlock& b, AttentionScratch<L>& s) {
       float* block_sum = s.query_sums + i * kMostKvBlocks + d / kKvBlock;
       *block_sum = static_cast<float>(part_sum) + (d % kKvBlock == 0 ? 0.0f : *block_sum);
     }
-    const KeyMean* mean = b.args.key_mean;
-    for (uint32_t p = 0; mean && p < 2 * mean->pairs; ++p)
-      s.pair_queries[p * kMaxBlockQueries + i] = b.query(i)[mean->pair_dims[p]];
     s.query_scales[i] = scale.scale * b.args.scale;
   }
   if (!b.args.key_mean) memset(s.offsets, 0, sizeof s.offsets);
@@ -113,20 +110,20 @@ void offset_queries(const QueryBlock& b, uint32_t segment, AttentionScratch<L>& 
   }
 }
 
-/// The pairs' coefficients of a page: q . (mean turned by t) = a cos t + b sin t.
+/// The pairs' coefficients in the segment's pages: q . (mean turned by t) = a cos t + b sin t.
 template <class L>
-void weigh_pairs(const QueryBlock& b, uint32_t page, QueryRange range, AttentionScratch<L>& s) {
+void weigh_pairs(const QueryBlock& b, QueryRange queries, AttentionScratch<L>& s) {
   const KeyMean& mean = *b.args.key_mean;
   const L scale = L::broadcast(b.args.scale);
-  for (uint32_t p = 0; p < mean.pairs; ++p) {
-    const L x = L::broadcast(s.turned_mean[mean.pair_dims[2 * p] * kSegmentPages + page]);
-    const L y = L::broadcast(s.turned_mean[mean.pair_dims[2 * p + 1] * kSegmentPages + page]);
-    for (uint32_t g = range.from / 16 * 16; g < range.to; g += 16) {
-      const L qx = L::load(s.pair_queries + 2 * p * kMaxBlockQueries + g),
-              qy = L::load(s.pair_queries + (2 * p + 1) * kMaxBlockQueries + g);
-      float* to = s.pair_coefficients + 2 * p * kMaxBlockQueries + g;
+  for (uint32_t i = queries.from; i < queries.to; ++i) {
+    for (uint32_t p = 0; p < mean.pairs; ++p) {
+      const uint32_t* dims = mean.pair_dims + 2 * p;
+      const L x = L::load(s.turned_mean + dims[0] * kSegmentPages),
+              y = L::load(s.turned_mean + dims[1] * kSegmentPages);
+      const L qx = L::broadcast(b.query(i)[dims[0]]), qy = L::broadcast(b.query(i)[dims[1]]);
+      float* to = s.pairs_of(i) + 2 * p * kSegmentPages;
       mul(fma(qx, x, mul(qy, y)), scale).store(to);
-      mul(sub(mul(qy, x), mul(qx, y)), scale).store(to + kMaxBlockQueries);
+      mul(sub(mul(qy, x), mul(qx, y)), scale).store(to + kSegmentPages);
     }
   }
 }
@@ -137,19 +134,14 @@ void score_codes(const QueryBlock& b, const std::byte* block, const std::byte* n
                  AttentionScratch<L>& s) {
   const uint32_t head_dim = b.args.head_dim;
   const uint32_t pairs = b.args.key_mean ? b.args.key_mean->pairs : 0;
-  if (pairs > 0) weigh_pairs<L>(b, page, range, s);
-  if (next) {
-    const KvType type = b.args.k_type;
-    fetch_scales(next + k_block_bytes(type, head_dim), type, head_dim);
-  }
   for (uint32_t i = range.from; i < range.to; i += L::kWordQueries) {
     const uint32_t n = least_of(range.to - i, L::kWordQueries);
     float* scores = s.scores_of(i) + page * kPageTokens;
     const float* offsets = s.offsets + i * kSegmentPages + page;
     const CodedQueries<L> q{s.query_codes + i * kQueryStride, s.query_scales + i, s.query_sums + i * kMostKvBlocks,
                             offsets, pairs > 0};
-    if (pairs > 0) score_turns_tile<L>(n, offsets, s.pair_coefficients + i, b.args.key_mean->turns, 2 * pairs, scores);
-    score_coded_tile<L>(n, b.args.k_type, q, block, i == range.from ? next : nullptr, head_dim, scores);
+    if (pairs > 0) score_turns_tile<L>(n, offsets, s.pairs_of(i) + page, b.args.key_mean->turns, 2 * pairs, scores);
+    score_coded_tile<L>(n, b.args.k_type, q, block, tile_ahead<L>(next, range, i), head_dim, scores);
   }
 }
 

@@ -20,6 +20,15 @@ struct VisibleTokens {
     for (; t + 16 <= end; t += 16) f(t, Index<false>{});
     if (t < end) f(t, Index<true>{});
   }
+  /// The same, but f(t) for two vectors at once where there are.
+  template <class F, class FewerF>
+  ELLM_INLINE void each_two(F f, FewerF fewer) const {
+    uint32_t t = first();
+    if (t < begin) fewer(t, Index<true>{}), t += 16;
+    for (; t + 32 <= end; t += 32) f(t);
+    if (t + 16 <= end) fewer(t, Index<false>{}), t += 16;
+    if (t < end) fewer(t, Index<true>{});
+  }
   /// x of tokens t … t + 15; `other` for those that are not seen.
   ELLM_INLINE L of(L x, uint32_t t, L other) const {
     if (t + 16 > end) x = keep_first(x, end - t, other);
@@ -54,12 +63,21 @@ ELLM_INLINE void soften(const QueryBlock& b, uint32_t i, SoftmaxState& state, At
   state.largest[i] = find_largest<L>(seen, b.args.soft_cap, scores);
   const L zero = L::broadcast(0.0f), largest = L::broadcast(state.largest[i]);
   L sum = zero;
-  seen.each([&](uint32_t t, auto cut) ELLM_INLINE_LAMBDA {
-    L p = exp_falling(sub(L::load(scores + t), largest));
-    if (cut) p = seen.of(p, t, zero);
+  const auto take = [&](uint32_t t, L p) ELLM_INLINE_LAMBDA {
     sum = add(sum, p);
     keep(t, p).store(scores + t);
-  });
+  };
+  seen.each_two(
+      [&](uint32_t t) ELLM_INLINE_LAMBDA {
+        const Two<L> x{L::load(scores + t), L::load(scores + t + 16)};
+        const Two<L> p = exp_falling(sub(x, Two<L>{largest, largest}));
+        take(t, p.a);
+        take(t + 16, p.b);
+      },
+      [&](uint32_t t, auto cut) ELLM_INLINE_LAMBDA {
+        const L p = exp_falling(sub(L::load(scores + t), largest));
+        take(t, cut ? seen.of(p, t, zero) : p);
+      });
   state.sum[i] = L::template fold<typename L::Sum>(sum).first();
 }
 

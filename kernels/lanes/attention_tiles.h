@@ -10,9 +10,7 @@ namespace ellm::kernels {
 namespace {
 
 // Where K comes from: at(d, j, v) is dimension d + j of tokens 16 v … 16 v + 15, d a multiple of 4, j in 0 … 3.
-// fetch(d) asks for the same dimensions of the next page, so that they arrive while this page is computed: pages are
-// scattered, the CPU's own prefetchers begin anew in each. Into the second-level cache: fetches into the first are few
-// at a time and reach only 2/3 of the bandwidth.
+// fetch(d) asks for the same dimensions of the next page (attention_ahead.h).
 template <class L>
 struct HalfKeys {  // [head_dim][32] half
   const uint16_t *k, *next;
@@ -21,7 +19,8 @@ struct HalfKeys {  // [head_dim][32] half
     return L::load_halves(k + (d + J) * kPageTokens + v * 16);
   }
   ELLM_INLINE void fetch(size_t d) const {
-    unrolled<4>([&](auto j) ELLM_INLINE_LAMBDA { __builtin_prefetch(next + (d + j) * kPageTokens, 0, 2); });
+    unrolled<4>([&](auto j)
+                    ELLM_INLINE_LAMBDA { __builtin_prefetch(next + (d + j) * kPageTokens, 0, L::kFetchLocality); });
   }
 };
 template <class L>
@@ -40,7 +39,7 @@ struct HalfValues {
   const uint16_t *v, *next;
   uint32_t stride;
   ELLM_INLINE L at(size_t t, size_t d) const { return L::load_halves(v + t * stride + d); }
-  ELLM_INLINE void fetch(size_t t, size_t d) const { __builtin_prefetch(next + t * stride + d, 0, 2); }
+  ELLM_INLINE void fetch(size_t t, size_t d) const { __builtin_prefetch(next + t * stride + d, 0, L::kFetchLocality); }
 };
 template <class L>
 struct FloatValues {

@@ -39,6 +39,20 @@ ELLM_INLINE L exp_falling(L x) {
   return select_less(x, L::broadcast(kExpLowest), L::broadcast(0.0f), exp_within(x));
 }
 
+/// Two vectors side by side: the steps of an exponential wait for each other, those of two do not.
+template <class L>
+struct Two {
+  L a, b;
+  static ELLM_INLINE Two broadcast(float x) { return {L::broadcast(x), L::broadcast(x)}; }
+  friend ELLM_INLINE Two fma(Two x, Two y, Two z) { return {fma(x.a, y.a, z.a), fma(x.b, y.b, z.b)}; }
+  friend ELLM_INLINE Two mul(Two x, Two y) { return {mul(x.a, y.a), mul(x.b, y.b)}; }
+  friend ELLM_INLINE Two sub(Two x, Two y) { return {sub(x.a, y.a), sub(x.b, y.b)}; }
+  friend ELLM_INLINE Two shift_to_exponent(Two x) { return {shift_to_exponent(x.a), shift_to_exponent(x.b)}; }
+  friend ELLM_INLINE Two select_less(Two x, Two y, Two yes, Two no) {
+    return {select_less(x.a, y.a, yes.a, no.a), select_less(x.b, y.b, yes.b, no.b)};
+  }
+};
+
 /// exp(x) for every x.
 template <class L>
 ELLM_INLINE L exp_any(L x) {

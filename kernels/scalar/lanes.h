@@ -15,6 +15,8 @@ struct ScalarLanes {
   static constexpr int kQueries = 2;
   static constexpr int token_vectors(int) { return 1; }
   static constexpr int dim_vectors(int) { return 1; }
+  static constexpr int kFetchLocality = 2;
+  static constexpr size_t kTogetherBytes = SIZE_MAX;
 
   template <class F>
   static ELLM_INLINE ScalarLanes make(F f) {
@@ -93,15 +95,20 @@ struct ScalarLanes {
     for (int i = 0; i < 16; ++i) (i < 8 ? a.v[2 * i + 1] : b.v[2 * i - 15]) = odd.v[i];
   }
 
-  // Products of integers: codes of 16 bits (of a query, or of probabilities) with four bytes of each of 16 lanes.
+  // Products of integers: codes of 16 bits (of a query, or of probabilities) with four bytes of each of 16 lanes, by
+  // pairs: byte_words<0> and <1> are the two pairs of bytes, nibble_words<0> … <3> those of their low, then of their high
+  // halves; pair i meets the codes 2 i and 2 i + 1.
   using Code = int16_t;
   static constexpr int kWordQueries = 2, kWordVectors = 1;
   static constexpr int weigh_vectors(int) { return 1; }
   struct Ints {
     int32_t v[16];
   };
-  struct Words {
+  struct Bytes {
     int8_t v[64];
+  };
+  struct Words {
+    int16_t v[32];
   };
   static ELLM_INLINE Ints ints(int32_t x) {
     Ints r;
@@ -114,20 +121,25 @@ struct ScalarLanes {
     return r;
   }
   static ELLM_INLINE void store_ints(Ints a, int32_t* p) { memcpy(p, &a, sizeof a); }
-  static ELLM_INLINE Words load_words(const void* p) {
-    Words r;
+  static ELLM_INLINE Bytes load_bytes(const void* p) {
+    Bytes r;
     memcpy(&r, p, sizeof r);
     return r;
   }
-  static ELLM_INLINE void load_nibble_words(const void* p, Words& low, Words& high) {
-    const Words both = load_words(p);
-    for (int i = 0; i < 64; ++i) {
-      low.v[i] = static_cast<int8_t>(both.v[i] & 15);
-      high.v[i] = static_cast<int8_t>(both.v[i] >> 4 & 15);
-    }
+  template <int I>
+  static ELLM_INLINE Words byte_words(Bytes a) {
+    Words r;
+    for (int i = 0; i < 32; ++i) r.v[i] = a.v[i / 2 * 4 + 2 * I + i % 2];
+    return r;
+  }
+  template <int I>
+  static ELLM_INLINE Words nibble_words(Bytes a) {
+    Words r = byte_words<I % 2>(a);
+    for (int16_t& x : r.v) x = static_cast<int16_t>(x >> (I / 2 * 4) & 15);
+    return r;
   }
   static ELLM_INLINE Ints add_dot(Ints sum, Words a, const Code* codes) {
-    for (int i = 0; i < 64; ++i) sum.v[i / 4] += a.v[i] * codes[i % 4];
+    for (int i = 0; i < 32; ++i) sum.v[i / 2] += a.v[i] * codes[i % 2];
     return sum;
   }
   static ELLM_INLINE ScalarLanes from_ints(Ints a) {
