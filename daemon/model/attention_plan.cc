@@ -100,9 +100,11 @@ void AttentionPlan::sort_singles() {
   }
 }
 
-/// Long contexts are cut into segments where there are too few heads to keep the workers busy.
+/// Long contexts are cut into segments where there are too few heads to keep the workers busy. Of a single context they
+/// are alike: where each worker gets as many, it stays whole, and memory is asked for the next segment in time.
 bool AttentionPlan::cut_contexts() const {
-  return order_.size() == chunks_.size() && chunks_.size() <= kSplitChunks &&
+  const bool even = chunks_.size() == 1 && c_.kv_heads % workers_ == 0;
+  return !even && order_.size() == chunks_.size() && chunks_.size() <= kSplitChunks &&
          chunks_.size() * c_.kv_heads < 3 * workers_ &&
          std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.first_position >= 2 * kAttentionSegment; });
 }
