@@ -22,7 +22,7 @@ void code_queries(const QueryBlock& b, AttentionScratch<L>& s) {
   for (uint32_t i = 0; i < b.count; ++i) {
     alignas(64) float x[kMaxHeadDim];
     memcpy(x, b.query(i), head_dim * sizeof(float));
-    rotate(x, head_dim);
+    rotate<L>(x, head_dim);
     for (uint32_t d = 0; d < head_dim; ++d) x[d] *= part;
     const CodeScale scale = code_scale<L>(x, head_dim, kMostCode);
     typename L::Code* codes = s.query_codes + i * kQueryStride;

@@ -56,7 +56,7 @@ void refine_first_key(const QueryBlock& b, QueryRange queries, AttentionScratch<
   const uint32_t head_dim = b.args.head_dim;
   const StoredBlocks keys{b.args.k_blocks, b.args.k_type, k_block_bytes(b.args.k_type, head_dim)};
   const auto turn_back = [&](float* rest) {
-    rotate(rest, head_dim);
+    rotate<L>(rest, head_dim);
     const float part = 1.0f / static_cast<float>(rotation_block(head_dim));
     for (uint32_t d = 0; d < head_dim; ++d) rest[d] *= part;
   };

@@ -90,7 +90,7 @@ ELLM_INLINE void store_k_slot(KvType type, uint32_t head_dim, const float* k, st
   const size_t rest_bytes = kv_rest_bytes(type, head_dim);
   float rotated[kMaxHeadDim];
   memcpy(rotated, k, head_dim * sizeof(float));
-  rotate(rotated, head_dim);
+  rotate<L>(rotated, head_dim);
   uint8_t codes[kMaxHeadDim + 16] = {}, rest[kMaxHeadDim + 16] = {};
   if (type == KvType::int8) {
     const float scale = int8_codes<L>(rotated, head_dim, codes, rest);
