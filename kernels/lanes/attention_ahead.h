@@ -51,9 +51,8 @@ ELLM_INLINE Wanted after_value(const QueryBlock& b, const Span& span, uint32_t p
   return {at - span.to < span.behind ? span.k[kSegmentPages + at - span.to] : nullptr, true};
 }
 
-/// Asks for the ends of a block. To translate an address takes hundreds of cycles, in which nothing that comes behind
-/// the request is finished: of the blocks of some pages it is done side by side, before they are asked for line by
-/// line.
+/// Asks for the ends of a block: of the blocks of some pages side by side, before they are asked for line by line. A
+/// first touch of each page in its turn held up what came behind it (perf: 9 % of a decode of int8 on a Zen 3).
 template <class L>
 ELLM_INLINE void fetch_ends(const AttentionArgs& args, Wanted wanted) {
   if (!wanted.block) return;
