@@ -60,8 +60,7 @@ ModelFile::~ModelFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-const std::byte* ModelFile::head(uint64_t end) {
-  if (end <= head_ready_) return head_;
+const std::byte* ModelFile::read_head(uint64_t end) {
   if (!head_) {
     // Inaccessible address space costs no memory and no commit charge.
     head_reserved_ = (size() + kStepBytes - 1) / kStepBytes * kStepBytes;

@@ -24,7 +24,7 @@ class ModelFile {
   uint64_t size() const { return static_cast<uint64_t>(stat_.st_size); }
 
   /// Bytes [0, end) of the file, end <= size(). The address never changes and the bytes stay until destruction.
-  const std::byte* head(uint64_t end);
+  const std::byte* head(uint64_t end) { return end <= head_ready_ ? head_ : read_head(end); }
   /// Gives back what was read beyond `end` bytes of the head.
   void trim_head(uint64_t end);
 
@@ -39,6 +39,7 @@ class ModelFile {
 
  private:
   void examine();
+  const std::byte* read_head(uint64_t end);
 
   std::string path_;
   int fd_ = -1;

@@ -58,18 +58,19 @@ constexpr ByteAlphabet kAlphabet;
 
 bool append_byte_level(std::string& out, std::string_view written) {
   const size_t start = out.size();
-  out.resize(start + written.size());  // a character is one byte or two
+  out.append(written);  // and decoded in its place: a character is one byte or two
   char* to = out.data() + start;
-  const char* const end = written.data() + written.size();
-  for (const char* p = written.data(); p < end;) {
-    const Utf8Step step = utf8_step(p, end);
-    const char32_t c = step.kind == Utf8::character ? utf8_code_point(p, step.length) : 0xFFFF;
+  for (size_t i = 0; i < written.size();) {
+    uint32_t c = static_cast<unsigned char>(written[i++]);
+    if (c >= 0x80) {
+      const uint32_t next = i < written.size() ? static_cast<unsigned char>(written[i++]) : 0;
+      c = c >= 0xC2 && c < 0xE0 && next >> 6 == 2 ? (c & 0x1F) << 6 | (next & 0x3F) : 0xFFFF;
+    }
     if (c >= kAlphabet.byte_of.size() || kAlphabet.byte_of[c] < 0) {  // not byte-level at all: it stands for itself
       std::memcpy(out.data() + start, written.data(), written.size());
       return false;
     }
     *to++ = static_cast<char>(kAlphabet.byte_of[c]);
-    p += step.length;
   }
   out.resize(static_cast<size_t>(to - out.data()));
   return true;
@@ -151,6 +152,8 @@ void Vocabulary::read_texts(const std::vector<std::string_view>& tokens) {
   offsets_.reserve(tokens.size() + 1);
   offsets_.push_back(0);
   byte_tokens_.fill(kNoToken);
+  std::vector<TokenId> indexed;
+  indexed.reserve(tokens.size());
   for (TokenId id = 0; id < tokens.size(); ++id) {
     const std::string_view written = tokens[id];
     TokenKind& kind = kinds_[id];
@@ -168,8 +171,9 @@ void Vocabulary::read_texts(const std::vector<std::string_view>& tokens) {
       bytes_.append(written);
     }
     offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
-    if (mergeable && !text(id).empty()) index(id, text(id));
+    if (mergeable && !text(id).empty()) indexed.push_back(id);
   }
+  index(indexed);
   if (form_ == Form::byte_level) {
     for (int b = 0; b < 256; ++b) {
       const char byte = static_cast<char>(b);
@@ -218,8 +222,22 @@ bool Vocabulary::append_decoded(std::string& out, std::string_view written) cons
   return form_ == Form::byte_level ? append_byte_level(out, written) : append_spaces(out, written);
 }
 
-void Vocabulary::index(TokenId id, std::string_view key) {
-  const uint64_t hash = text_hash(key);
+/// In order: of a double the first wins.
+void Vocabulary::index(std::span<const TokenId> ids) {
+  std::array<uint64_t, 64> hashes;  // of tokens whose slots are fetched at once
+  while (!ids.empty()) {
+    const std::span<const TokenId> block = ids.first(std::min(ids.size(), hashes.size()));
+    for (size_t i = 0; i < block.size(); ++i) {
+      hashes[i] = text_hash(text(block[i]));
+      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)], 1);
+    }
+    for (size_t i = 0; i < block.size(); ++i) index(block[i], hashes[i]);
+    ids = ids.subspan(block.size());
+  }
+}
+
+void Vocabulary::index(TokenId id, uint64_t hash) {
+  const std::string_view key = text(id);
   const auto tag = static_cast<uint32_t>(hash >> 32);
   for (size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
     Slot& slot = slots_[i];
@@ -228,7 +246,7 @@ void Vocabulary::index(TokenId id, std::string_view key) {
       longest_text_ = std::max(longest_text_, key.size());
       return;
     }
-    if (slot.hash == tag && text(slot.id) == key) return;  // a double: the first wins
+    if (slot.hash == tag && text(slot.id) == key) return;
   }
 }
 

@@ -73,7 +73,8 @@ class Vocabulary {
   void read_texts(const std::vector<std::string_view>& tokens);
   void read_special_ids(const Gguf& file);
   void collect_ends(const Gguf& file);
-  void index(TokenId id, std::string_view text);
+  void index(std::span<const TokenId> ids);
+  void index(TokenId id, uint64_t hash);
   TokenId find(std::string_view text, uint64_t hash) const;
 
   Form form_;
