@@ -285,7 +285,7 @@ class Stop(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             code, _, err = run("--socket", directory + "/s", "--model", STORIES, config="[kv]\nmemory = '900T'\n")
             self.assertEqual(code, EX_OSERR)
-            self.assertRegex(err, r"needs \d+ MB for weights, .*together .* of memory; .* are available")
+            self.assertRegex(err, r"needs \d+ KB for weights, .*together .* of memory; .* are available")
 
 
 if __name__ == "__main__":
