@@ -37,7 +37,9 @@ client::Error to_error(uint32_t id, const Failure& failure);
 /// Its outcome as a frame; everything that `work` can throw becomes an Error. Any thread. Throws std::bad_alloc where
 /// there is no memory even for that.
 std::string frame_of(uint32_t id, const std::function<client::Message()>& work);
-/// The job's reply is what `work` returns or throws in the pool.
+
+/// The job's reply is what `work` returns or throws in the pool. What `work` holds, charges too, goes before the reply
+/// does: the next request may come at once.
 template <class Work>
 void reply_from_pool(const std::shared_ptr<Conversation>& conversation, uint32_t id,
                      const std::shared_ptr<OneReply>& job, PreparePool::Weight weight, Work work) {

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "daemon/format/text_hash.h"
-#include "daemon/format/utf8.h"
 
 namespace ellm::format {
 namespace {
@@ -56,6 +55,7 @@ struct ByteAlphabet {
 };
 constexpr ByteAlphabet kAlphabet;
 
+// UTF-8 of one or two bytes, which is all that the alphabet takes (utf8.h reads any): a start decodes every token.
 bool append_byte_level(std::string& out, std::string_view written) {
   const size_t start = out.size();
   out.append(written);  // and decoded in its place: a character is one byte or two

@@ -38,15 +38,17 @@ struct Wanted {
   const std::byte* block;
   bool key;
 };
+/// The page that is asked for while this one is computed. It may stand behind the last of the span.
+ELLM_INLINE uint32_t page_ahead(const QueryBlock& b, uint32_t page) { return page + least_of(b.together, kMostAhead); }
 /// While K of a page is computed.
 ELLM_INLINE Wanted after_key(const QueryBlock& b, const Span& span, uint32_t page) {
-  const uint32_t at = page + least_of(b.together, kMostAhead);
+  const uint32_t at = page_ahead(b, page);
   return at < span.to ? Wanted{span.k[at], true}
                       : Wanted{span.v[least_of(span.from + at - span.to, span.to - 1)], false};
 }
 /// While V of a page is computed.
 ELLM_INLINE Wanted after_value(const QueryBlock& b, const Span& span, uint32_t page) {
-  const uint32_t at = page + least_of(b.together, kMostAhead);
+  const uint32_t at = page_ahead(b, page);
   if (at < span.to) return {span.v[at], false};
   return {at - span.to < span.behind ? span.k[kSegmentPages + at - span.to] : nullptr, true};
 }
