@@ -118,6 +118,22 @@ class Batch {
     return paused() ? text + ", the daemon is busy" : text;
   }
 
+  BatchRequest request_of(const InputLine& line) const {
+    if (line.bytes > client::kMaxFrameBytes)
+      throw LineError("too_large", format("has more than %u MiB", client::kMaxFrameBytes >> 20));
+    if (line.repeats != 0)
+      throw LineError("duplicate_custom_id", format("has the custom_id of line %ju: %s", uintmax_t{line.repeats},
+                                                    cli::quoted(line.custom_id).c_str()));
+    BatchRequest request = parse_request(parse_line(input_.read(line)), model_);
+    std::visit(
+        [&](auto& r) {
+          r.namespace_ = name_space_;
+          urgency_.apply(r);
+        },
+        request);
+    return request;
+  }
+
   /// The next lines without results, those that begin alike beside each other.
   void fill_window() {
     size_t bytes = 0;
@@ -126,15 +142,7 @@ class Batch {
       if (next_ > output_.next() + kMostAhead) break;
       const InputLine& line = input_.lines()[next_];
       try {
-        if (line.bytes > client::kMaxFrameBytes)
-          throw LineError("too_large", format("has more than %u MiB", client::kMaxFrameBytes >> 20));
-        waiting_.push_back({next_, parse_request(parse_line(input_.read(line)), model_)});
-        std::visit(
-            [&](auto& request) {
-              request.namespace_ = name_space_;
-              urgency_.apply(request);
-            },
-            waiting_.back().request);
+        waiting_.push_back({next_, request_of(line)});
         bytes += line.bytes;
       } catch (const LineError& error) {
         output_.put(next_, broken_line(line, error), true);

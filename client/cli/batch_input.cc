@@ -52,13 +52,10 @@ BatchInput::BatchInput(const std::string& path) : path_(path), file_(fopen(path.
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
     if (text.find_first_not_of(" \t") == text.npos) continue;
     lines_.push_back({{name_in(text), hash_of(text), number}, offset + begin, text.size()});
-    const InputLine& added = lines_.back();
+    InputLine& added = lines_.back();
     if (added.custom_id.empty()) continue;
     auto [other, first] = index_.emplace(added.custom_id, lines_.size() - 1);
-    if (!first)
-      throw Failure(kData, format("%s: lines %ju and %ju have the same custom_id %s", path.c_str(),
-                                  static_cast<uintmax_t>(lines_[other->second].number), static_cast<uintmax_t>(number),
-                                  quoted(added.custom_id).c_str()));
+    if (!first) added.repeats = lines_[other->second].number;
   }
   if (ferror(file_.get())) throw Failure(kNoInput, "cannot read " + path + ": " + strerror(errno));
 }

@@ -15,17 +15,18 @@ namespace ellm::cli {
 
 struct InputLine : LineName {
   uint64_t offset = 0, bytes = 0;  // without the newline
+  uint64_t repeats = 0;            // the number of an earlier line with its custom_id
 };
 
 class BatchInput {
  public:
-  /// Reads the whole file. Throws Failure where it cannot be read or two lines have one custom_id.
+  /// Reads the whole file. Throws Failure where it cannot be read.
   explicit BatchInput(const std::string& path);
 
   const std::string& path() const { return path_; }
   /// Every line that is not blank, in order.
   const std::vector<InputLine>& lines() const { return lines_; }
-  /// The index of a custom_id; lines().size() where there is none.
+  /// The index of the first line with a custom_id; lines().size() where there is none.
   size_t find(const std::string& custom_id) const;
   /// A line's text. Throws Failure where the file has changed since.
   std::string read(const InputLine& line) const;

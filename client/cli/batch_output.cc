@@ -24,7 +24,7 @@ constexpr const char* kAdvice = "; give another --output, or --restart to begin 
 /// A result line that this program has written.
 struct Known {
   std::string id, custom_id;
-  bool failed = false;
+  bool failed = false, broken = false;  // broken: without a response
 };
 
 bool parse_known(std::string_view line, Known& known) {
@@ -35,7 +35,8 @@ bool parse_known(std::string_view line, Known& known) {
     known.id = object.at("id").as_string();
     known.custom_id = custom_id_of(value);
     const json::value& response = object.at("response");
-    known.failed = response.is_null() || response.as_object().at("status_code").to_number<int>() != 200;
+    known.broken = response.is_null();
+    known.failed = known.broken || response.as_object().at("status_code").to_number<int>() != 200;
     return true;
   } catch (const std::exception&) {
     return false;
@@ -135,12 +136,13 @@ void BatchOutput::check(size_t index, std::string_view line) {
   failed_ += known.failed;
 }
 
-/// Takes what came early in an earlier run; what does not fit is asked for again.
+/// Takes what came early in an earlier run; what does not fit is asked for again. So are broken lines, which cost
+/// nothing: one that repeats a custom_id cannot be told from that one's first line here.
 void BatchOutput::resume_ahead() {
   const std::string rest = for_each_line(ahead_fd_, ahead_path_, [&](std::string_view line) {
     ahead_end_ += line.size() + 1;
     Known known;
-    if (!parse_known(line, known) || known.custom_id.empty()) return;
+    if (!parse_known(line, known) || known.broken) return;
     const size_t index = input_.find(known.custom_id);
     if (index == input_.lines().size() || has(index) || known.id != result_id(input_.lines()[index].hash)) return;
     held_.emplace(index, line);

@@ -341,11 +341,27 @@ class Batch(unittest.TestCase):
         self.batch(code=65)                                 # the failures of the earlier run count
         self.assertIn("20 of 22 lines failed", self.error)
 
-    def test_duplicates_are_refused(self):
-        self.write([plain("a", "x"), plain("b", "x"), "", plain("a", "y")])
+    def test_the_second_line_of_a_custom_id_is_broken(self):
+        good = plain("a", "The", max_tokens=2)
+        self.write([plain("b", "x", max_tokens=2), good, "", good, plain("a", "y", max_tokens=2), plain("c", "x", max_tokens=2)])
         self.batch(code=65)
-        self.assertIn("lines 1 and 4 have the same custom_id 'a'", self.error)
-        self.assertFalse(os.path.exists(self.output))
+        self.assertIn("2 of 5 lines failed", self.error)
+        results = self.results()
+        self.assertEqual([result["custom_id"] for result in results], ["b", "a", "a", "a", "c"])
+        for result, number in zip(results[2:4], (4, 5)):
+            self.assertEqual((result["response"], result["error"]),
+                             (None, {"code": "duplicate_custom_id", "line": number,
+                                     "message": "line %d: has the custom_id of line 2: 'a'" % number}))
+        self.assertTrue(text_of(results[1]) and text_of(results[4]))
+        # The error of a line that repeats another to the byte is not taken for that one's answer.
+        whole = open(self.output).read().splitlines(keepends=True)
+        for ahead in (2, 3, 1), (1, 2):
+            with open(self.output, "w") as file, open(self.output + ".ahead", "w") as beside:
+                file.write(whole[0][:40])                   # and what an earlier run had in the making
+                beside.writelines(whole[i] for i in ahead)
+            self.batch(code=65)
+            self.assertIn("2 of 5 lines failed", self.error)
+            self.assertEqual(self.results()[1:4], results[1:4])
 
     def test_a_changed_input_is_noticed(self):
         lines = self.many(5, 2)
