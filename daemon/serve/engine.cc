@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "daemon/serve/cache_job.h"
 #include "daemon/serve/model_queue.h"
@@ -59,28 +60,23 @@ struct Engine::Impl : ModelQueue::Listener {
   Clock::time_point step_start{};
   std::thread thread;
 
-  void admitted(const Sequence& sequence) override {
+  void admitted(Sequence& sequence) override {
     std::lock_guard lock(mutex);
-    if (sequence.phase.load(std::memory_order_relaxed) == Phase::queued) pace.left(now());
-    count_queued(sequence, -1);
+    leave_queue(sequence);
     count_running(sequence, +1);
   }
 
-  void preempted(const Sequence& sequence) override {
+  void preempted(Sequence& sequence) override {
     std::lock_guard lock(mutex);
     count_running(sequence, -1);
-    count_queued(sequence, +1);
+    enter_queue(sequence);
     ++counters.preemptions;
   }
 
-  void ended(const Sequence& sequence) override {
+  void ended(Sequence& sequence) override {
     std::lock_guard lock(mutex);
-    if (waits(sequence.phase.load(std::memory_order_relaxed))) {
-      pace.left(now());
-      count_queued(sequence, -1);
-    } else {
-      count_running(sequence, -1);
-    }
+    leave_queue(sequence);
+    if (!waits(sequence.phase.load(std::memory_order_relaxed))) count_running(sequence, -1);
     const auto user = users.find(sequence.request.uid);
     if (--user->second.requests == 0) users.erase(user);
     ++ends_of(sequence);
@@ -110,6 +106,8 @@ struct Engine::Impl : ModelQueue::Listener {
   }
 
   // Under the mutex.
+  void enter_queue(Sequence& sequence);
+  void leave_queue(Sequence& sequence);
   void count_queued(const Sequence& sequence, int change);
   void count_running(const Sequence& sequence, int change);
   uint64_t& ends_of(const Sequence& sequence);
@@ -131,6 +129,18 @@ struct Engine::Impl : ModelQueue::Listener {
   void run_jobs();
   void run_job(CacheJob& job);
 };
+
+void Engine::Impl::enter_queue(Sequence& sequence) {
+  sequence.in_queue = true;
+  count_queued(sequence, +1);
+}
+
+/// Does nothing where it has left already.
+void Engine::Impl::leave_queue(Sequence& sequence) {
+  if (!std::exchange(sequence.in_queue, false)) return;
+  pace.left(now());
+  count_queued(sequence, -1);
+}
 
 void Engine::Impl::count_queued(const Sequence& sequence, int change) {
   counters.queued += static_cast<uint32_t>(change);
@@ -193,6 +203,7 @@ void Engine::Impl::end(RequestId id, Sequence::Ending how) {
   const auto found = requests.find(id);
   if (found == requests.end()) return;
   found->second->end(how);
+  leave_queue(*found->second);  // its place is free at once; the engine thread sees it within a step
   ending_raised = true;
   wake.notify_one();
 }
@@ -430,7 +441,7 @@ Engine::Submitted Engine::submit(EngineRequest request) {
     throw;
   }
   impl_->incoming.splice(impl_->incoming.end(), one);  // from here on nothing can fail
-  impl_->count_queued(*sequence, +1);
+  impl_->enter_queue(*sequence);
   impl_->wake.notify_one();
   return {Refusal::none, id};
 }

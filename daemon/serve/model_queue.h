@@ -25,9 +25,9 @@ class ModelQueue : private Admission::Outcome {
   /// runs).
   struct Listener {
     virtual ~Listener() = default;
-    virtual void admitted(const Sequence& sequence) = 0;
-    virtual void preempted(const Sequence& sequence) = 0;
-    virtual void ended(const Sequence& sequence) = 0;
+    virtual void admitted(Sequence& sequence) = 0;
+    virtual void preempted(Sequence& sequence) = 0;
+    virtual void ended(Sequence& sequence) = 0;
     virtual void stepped(const StepReport& report) = 0;
     /// Takes over an ended request whose owner had no memory for the last word, and tells it again.
     virtual void untold(SequenceList& from, SequenceList::iterator sequence) = 0;

@@ -79,6 +79,8 @@ struct Sequence {
   uint32_t scored = 0;                    // score: tokens whose rows of logits were used
   Clock::time_point submitted, admitted{}, first_token{}, last_token{};
 
+  bool in_queue = false;  // counts as waiting: the engine's mutex guards it
+
   std::atomic<Phase> phase{Phase::queued};
   std::atomic<uint32_t> done{0};  // = computed, for other threads
   std::atomic<uint32_t> completion{0}, preemptions{0};

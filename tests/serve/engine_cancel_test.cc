@@ -27,6 +27,32 @@ TEST(EngineCancel, WhileQueued) {
   EXPECT_EQ(running.tokens, alone(prompt_of(4, 0), 20, true));
 }
 
+TEST(EngineCancel, APlaceInTheQueueIsFreeAtOnce) {
+  auto limits = Rig::small();
+  limits.max_running = 1;
+  limits.max_queued = 8;
+  limits.queued_per_user = 1;
+  Rig rig({}, limits);
+  rig.script->close();
+  Answer running;
+  rig.engine->submit(greedy(prompt_of(4, 0), 2, running));
+  rig.script->await_step();
+  std::vector<Answer> queued(20);
+  for (Answer& answer : queued) {
+    const auto submitted = rig.engine->submit(greedy(prompt_of(4, 1), 20, answer));
+    ASSERT_EQ(submitted.refusal, Refusal::none);
+    EXPECT_EQ(rig.engine->submit(greedy(prompt_of(4, 1), 20, answer)).refusal, Refusal::queue_full);
+    rig.engine->cancel(submitted.id);
+    rig.engine->cancel(submitted.id);
+    EXPECT_EQ(rig.engine->counters().queued, 0u);
+  }
+  rig.script->open();
+  for (Answer& answer : queued) ASSERT_TRUE(answer.wait());
+  ASSERT_TRUE(running.wait());
+  EXPECT_EQ(rig.engine->counters().cancelled, queued.size());
+  EXPECT_EQ(rig.engine->counters().queued + rig.engine->counters().running, 0u);
+}
+
 TEST(EngineCancel, WhilePrefilling) {
   Rig rig;
   rig.script->close();

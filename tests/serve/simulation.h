@@ -175,9 +175,9 @@ class Simulation : public ModelQueue::Listener {
     }
     return 1;
   }
-  void admitted(const Sequence& s) override { admissions.push_back(s.id); }
-  void preempted(const Sequence&) override { ++preemptions; }
-  void ended(const Sequence&) override {}
+  void admitted(Sequence& s) override { admissions.push_back(s.id); }
+  void preempted(Sequence&) override { ++preemptions; }
+  void ended(Sequence&) override {}
   void stepped(const StepReport& report) override { reports.push_back(report); }
   void untold(SequenceList& from, SequenceList::iterator sequence) override { from.erase(sequence); }
 
