@@ -74,11 +74,22 @@ ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint
   }
 }
 
+/// Asks for what `write` will write: a cache line of each token's row, which stand far apart. Stores that miss the cache
+/// wait in line, and behind them the tile's own.
+template <uint32_t P>
+ELLM_INLINE void prefetch_out(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width) {
+  for (uint32_t t = 0; t < width; ++t) {
+    const float* out = a.out + (first + t) * a.out_stride + panel * kPanelRows;
+    unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA { __builtin_prefetch(out + p * kPanelRows, 1); });
+  }
+}
+
 /// P neighbouring panels times the T tokens from `first` on. Not inlined: each is large.
 /// Level::tile<type>(panel, panel_bytes, x, first, acc), acc (P, T).
 template <class Level, WeightType type, uint32_t P, uint32_t T>
 __attribute__((noinline)) void multiply_tile(const MatmulArgs& a, uint32_t panel, uint32_t first) {
   typename Level::Lanes acc[P][T];
+  prefetch_out<P>(a, panel, first, T);
   Level::template tile<type>(a.w.data + panel * a.w.panel_bytes, a.w.panel_bytes, a.x, first, acc);
   for (uint32_t p = 0; p < P; ++p) write(a, panel + p, first, T, acc[p]);
 }
