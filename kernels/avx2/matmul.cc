@@ -14,6 +14,9 @@
 namespace ellm::kernels::avx2 {
 namespace {
 
+/// How far behind a block stand the lines that are asked for while it is computed.
+constexpr size_t ahead(uint32_t tokens) { return tokens == 1 ? 1536 : 6144; }
+
 ELLM_INLINE __m256i load(Bytes p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 ELLM_INLINE __m256 load_halves(Bytes p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -285,7 +288,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activatio
     const Header header[2] = {header_of<type>(panel, 0), header_of<type>(panel, 1)};
     panel += l.header;
     for (uint32_t k = 0; k < l.blocks; ++k) {
-      prefetch_block<type, 1>(begin, panel_bytes, static_cast<size_t>(panel - begin));
+      prefetch_block<type, 1, ahead(T)>(begin, panel_bytes, static_cast<size_t>(panel - begin));
       const Scales s[2] = {scales_of<type>(header[0], panel, 0), scales_of<type>(header[1], panel, 1)};
       Weights w;
       unpack<type, 0>(panel + l.scales, 0, w, Groups());

@@ -13,6 +13,9 @@
 namespace ellm::kernels::ELLM_AVX512 {
 namespace {
 
+/// How far behind a block stand the lines that are asked for while it is computed.
+constexpr size_t kAhead = 6144;
+
 ELLM_INLINE __m512i load(Bytes p) { return _mm512_loadu_si512(p); }
 ELLM_INLINE __m512 load_halves(Bytes p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -248,7 +251,7 @@ ELLM_INLINE void quantised_tile(Bytes panel, size_t panel_bytes, const Activatio
     Bytes header = panel;
     panel += l.header;
     for (uint32_t k = 0; k < l.blocks; ++k) {
-      prefetch_block<type, P>(begin, panel_bytes, static_cast<size_t>(panel - begin));
+      prefetch_block<type, P, kAhead>(begin, panel_bytes, static_cast<size_t>(panel - begin));
       Block<P> b;
       unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA {
         load_block<type, T, p>(header + p * panel_bytes, panel + p * panel_bytes, b, Groups());

@@ -48,11 +48,11 @@ struct Tile {
   }
 };
 
-/// Asks for the cache lines of a block that stands kAhead bytes further on, in the order in which P panels at a time
+/// Asks for the cache lines of a block that stands `kAhead` bytes further on, in the order in which P panels at a time
 /// are read: a panel's end is followed by the beginning of the one P panels on. `done`: bytes of the panels behind us.
-template <WeightType type, uint32_t P>
+template <WeightType type, uint32_t P, size_t kAhead>
 ELLM_INLINE void prefetch_block(Bytes panel, size_t panel_bytes, size_t done) {
-  constexpr size_t kAhead = 6144, kLine = 64;
+  constexpr size_t kLine = 64;
   const size_t at = done + kAhead < panel_bytes ? done + kAhead : done + kAhead + (P - 1) * panel_bytes;
   unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA {
     unrolled<(quant_layout(type).block() + kLine - 1) / kLine>(
@@ -74,8 +74,8 @@ ELLM_INLINE void write(const MatmulArgs& a, uint32_t panel, uint32_t first, uint
   }
 }
 
-/// Asks for what `write` will write: a cache line of each token's row, which stand far apart. Stores that miss the cache
-/// wait in line, and behind them the tile's own.
+/// Asks for what `write` will write: a cache line of each token's row, which stand far apart. Stores that miss the
+/// cache wait in line, and behind them the tile's own.
 template <uint32_t P>
 ELLM_INLINE void prefetch_out(const MatmulArgs& a, uint32_t panel, uint32_t first, uint32_t width) {
   for (uint32_t t = 0; t < width; ++t) {
