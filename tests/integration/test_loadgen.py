@@ -109,8 +109,10 @@ class Plan(unittest.TestCase):
 
     def test_nonsense(self):
         for wrong in (["--prompt-words", "0"], ["--max-tokens", "9-3"], ["--users", "2", "--user-weights", "1"], ["--kills", "2"],
-                      ["--url", "ftp://x"], ["--rate", "0"]):
+                      ["--url", "ftp://x"]):
             self.assertIn("loadgen: ", loadgen(*wrong, code=1))
+        for wrong in (["--rate", "0"], ["--rate", "-5"], ["--rate", "inf"], ["--duration", "nan"], ["--duration", "inf"], ["--users", "0"]):
+            self.assertIn("loadgen: rate and duration are numbers above 0", loadgen(*wrong, code=1))
 
 
 @needs_model

@@ -68,7 +68,7 @@ def main() -> None:
         requests = plan.make_plan(work)
         if options.url:
             make_target(given)
-    except (ValueError, ZeroDivisionError) as error:
+    except ValueError as error:
         sys.exit("loadgen: %s" % error)
     root = os.geteuid() == 0 and options.users > 1
     if options.users > 1 and not root:

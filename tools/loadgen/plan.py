@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -86,6 +87,8 @@ def make_plan(options: Options) -> list[Request]:
     streams = {name: random.Random("%d %s" % (options.seed, name)) for name in ("at", "user", "prompt", "tokens", "prefix", "fate")}
     prompts, tokens = Mix(options.prompt_words), Mix(options.max_tokens)
     prefixes = [words(random.Random("%d prefix %d" % (options.seed, i)), options.prefix_words) for i in range(options.prefixes)]
+    if not 0 < options.rate < math.inf or not 0 < options.duration < math.inf or options.users < 1:
+        raise ValueError("rate and duration are numbers above 0, and there is one user at least")
     weights = options.user_weights or (1.0,) * options.users
     if len(weights) != options.users or min(weights) < 0 or sum(weights) <= 0:
         raise ValueError("%d weights for %d users" % (len(weights), options.users))
