@@ -288,6 +288,7 @@ int batch_command(Invocation& invocation) {
   line.add_model()->description("The model of requests that name none; default: the daemon's default model");
   line.add_namespace();
   UrgencyOptions urgency(line, client::Priority::batch);
+  urgency.deadline()->description("End each answer after this time, with what there is of it (finish_reason deadline)");
   line.parse();
   if (options.output.empty()) options.output = default_output(options.input);
   const BatchInput input(options.input);

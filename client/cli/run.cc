@@ -43,7 +43,7 @@ std::string samples_fault(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, n);
   if (parsed.ec == std::errc() && parsed.ptr == end && n > 0) return {};
-  return "'" + text + "' is not a number of answers, 1 or more";
+  return "'" + text + "' is not a number of answers from 1 to 4294967295";
 }
 
 /// The argument, stdin, or both with a blank line between them.

@@ -29,12 +29,12 @@ std::string seconds_fault(const std::string& text) {
 
 UrgencyOptions::UrgencyOptions(CommandLine& line, client::Priority usual) : priority_(client::name_of(usual)) {
   const char* const kGroup = "Urgency";
-  line.app
-      .add_option("--deadline", deadline_,
-                  "End what is not complete after this time, with what there is of it (exit code 75)")
-      ->check(seconds_fault)
-      ->type_name("SECONDS")
-      ->group(kGroup);
+  deadline_given_ = line.app
+                        .add_option("--deadline", deadline_,
+                                    "End what is not complete after this time, with what there is of it (exit code 75)")
+                        ->check(seconds_fault)
+                        ->type_name("SECONDS")
+                        ->group(kGroup);
   line.app.add_option("--priority", priority_, "interactive requests go before batch requests")
       ->capture_default_str()
       ->check(CLI::IsMember({"interactive", "batch"}))

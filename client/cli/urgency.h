@@ -11,6 +11,7 @@ class UrgencyOptions {
  public:
   explicit UrgencyOptions(CommandLine& line, client::Priority usual = client::Priority::interactive);
 
+  CLI::Option* deadline() { return deadline_given_; }
   /// After parsing: to a request that is to be sent.
   template <class Request>
   void apply(Request& request) const {
@@ -24,6 +25,7 @@ class UrgencyOptions {
   uint32_t deadline_ms() const;
 
   std::string priority_, deadline_;
+  CLI::Option* deadline_given_;
 };
 
 }  // namespace ellm::cli

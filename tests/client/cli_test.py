@@ -108,7 +108,7 @@ class CliTest(WithFakeDaemon):
         self.assertEqual(answers[1]["text"], "sample 1")
         for wrong in ("0", "-1", "x", "4294967296"):
             self.ellm("run", "-n", wrong, "hi", code=64)
-            self.assertIn("'%s' is not a number of answers, 1 or more" % wrong, self.error)
+            self.assertIn("'%s' is not a number of answers from 1 to 4294967295" % wrong, self.error)
 
     def test_deadlines_and_priorities(self):
         for command in (["run", "x"], ["run", "--raw", "x"], ["chat"]):

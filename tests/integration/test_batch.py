@@ -152,6 +152,8 @@ class Batch(unittest.TestCase):
         self.write([plain("long", "Once", max_tokens=1900, ignore_eos=True), plain("short", "Once", max_tokens=1)])
         self.batch("--deadline", "0.001", "--in-flight", "1")
         self.assertEqual(self.results()[0]["response"]["body"]["choices"][0]["finish_reason"], "deadline")
+        said = subprocess.run([ELLM, "batch", "--help"], capture_output=True, text=True, timeout=60).stdout
+        self.assertNotIn("exit code 75", said)             # that is of `ellm run`
 
     def test_logprobs_spell_the_text(self):
         self.write([plain("p", "Once upon", max_tokens=12, temperature=0, logprobs=2),
