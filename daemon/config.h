@@ -173,7 +173,8 @@ struct Config {
     v("limits.descriptors_per_user", self.limits.descriptors_per_user, Rule{1, 1u << 16},
       "Open files that one administrator may have handed over.");
     v("limits.samples", self.limits.samples, Rule{1, 4096},
-      "Samples of one request (`ellm run -n`); each counts in `requests_per_user`.");
+      "Samples of one request (`ellm run -n`); each counts in `requests_per_user`. Where one may wait for its turn, all\n"
+      "may.");
     v("limits.running", self.limits.running, Rule{1, 4096}, "Requests of one model that run together.");
     v("limits.queued", self.limits.queued, Rule{1, 1u << 20}, "Requests that wait for their turn.");
     v("limits.running_per_user", self.limits.running_per_user, Rule{0, 4096},

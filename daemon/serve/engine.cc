@@ -111,6 +111,7 @@ struct Engine::Impl : ModelQueue::Listener {
   void count_queued(const Sequence& sequence, int change);
   void count_running(const Sequence& sequence, int change);
   uint64_t& ends_of(const Sequence& sequence);
+  bool fills_own_queue(uint32_t uid) const;
 
   Refusal refuse(const EngineRequest& request, uint32_t& limit) const;
   Submitted refused(Refusal refusal, uint32_t uid);
@@ -160,6 +161,11 @@ uint64_t& Engine::Impl::ends_of(const Sequence& sequence) {
   return sequence.finish == Finish::cancelled ? counters.cancelled : counters.served;
 }
 
+bool Engine::Impl::fills_own_queue(uint32_t uid) const {
+  const auto user = users.find(uid);
+  return limits.queued_per_user != 0 && user != users.end() && user->second.queued >= limits.queued_per_user;
+}
+
 /// Under the mutex. `limit`: tokens at which the request will end.
 Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) const {
   if (stopping || quit) return Refusal::stopping;
@@ -170,11 +176,9 @@ Refusal Engine::Impl::refuse(const EngineRequest& request, uint32_t& limit) cons
   const uint64_t tokens = request.tokens.size();
   if (tokens == 0) return Refusal::empty;
   if (tokens + (request.score ? 0 : 1) > servable.context) return Refusal::too_long;
-  if (counters.queued >= limits.max_queued || queued_tokens + tokens > limits.max_queued_tokens)
-    return Refusal::queue_full;
-  const auto user = users.find(request.uid);
-  if (limits.queued_per_user != 0 && user != users.end() && user->second.queued >= limits.queued_per_user)
-    return Refusal::queue_full;
+  if (queued_tokens + tokens > limits.max_queued_tokens) return Refusal::queue_full;
+  const bool follows = request.sampling.sample_index != 0;  // where a request's first sample may wait, the others may
+  if (!follows && (counters.queued >= limits.max_queued || fills_own_queue(request.uid))) return Refusal::queue_full;
   const uint64_t wanted = request.max_tokens == 0 ? servable.context : tokens + request.max_tokens;
   limit = static_cast<uint32_t>(std::min<uint64_t>(wanted, servable.context));
   return Refusal::none;
@@ -185,9 +189,7 @@ Engine::Submitted Engine::Impl::refused(Refusal refusal, uint32_t uid) {
   if (refusal != Refusal::queue_full) return {refusal, 0};
   ++counters.busy_refusals;
   uint32_t ahead = counters.queued;
-  const auto user = users.find(uid);
-  if (limits.queued_per_user != 0 && user != users.end() && user->second.queued >= limits.queued_per_user)
-    ahead = std::max(ahead, 8 * (counters.queued / std::max(1u, user->second.queued)));
+  if (fills_own_queue(uid)) ahead = std::max(ahead, 8 * (counters.queued / users.find(uid)->second.queued));
   return {refusal, 0, pace.retry_after_ms(ahead, now())};
 }
 

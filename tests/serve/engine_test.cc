@@ -124,6 +124,27 @@ TEST(Engine, RefusesWhatItCannotServe) {
   EXPECT_EQ(rig.engine->submit(greedy({1}, 1, answer)).refusal, Refusal::stopping);
 }
 
+TEST(Engine, SamplesOfARequestWaitTogether) {
+  auto limits = Rig::small();
+  limits.max_running = 1;
+  limits.max_queued = 2;
+  limits.queued_per_user = 1;
+  Rig rig({}, limits);
+  rig.script->close();
+  std::vector<Answer> samples(5);
+  Answer other;
+  for (uint32_t i = 0; i < samples.size(); ++i) {
+    auto request = greedy(prompt_of(4, 0), 2, samples[i]);
+    request.sampling.sample_index = i;
+    EXPECT_EQ(rig.engine->submit(std::move(request)).refusal, Refusal::none) << i;
+  }
+  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(4, 1), 2, other)).refusal, Refusal::queue_full);
+  rig.script->open();
+  for (Answer& sample : samples) ASSERT_TRUE(sample.wait());
+  EXPECT_EQ(rig.engine->submit(greedy(prompt_of(4, 1), 2, other)).refusal, Refusal::none);
+  ASSERT_TRUE(other.wait());
+}
+
 TEST(Engine, TheQueueIsBounded) {
   auto limits = Rig::small();
   limits.max_running = 1;
