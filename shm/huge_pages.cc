@@ -42,6 +42,11 @@ std::byte* map_shared(int fd, size_t bytes, int protection, std::byte* at) {
   return at;
 }
 
+int populate(std::byte* at, size_t bytes) {
+  if (::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  return errno == EFAULT ? ENOSPC : errno;
+}
+
 /// One small page in each 2 MiB, every time another: where pages are dealt out to NUMA nodes by turns, it says which
 /// node the huge page comes from.
 int populate_huge(int fd, size_t offset, std::byte* at, size_t bytes, bool& refused) {
@@ -50,7 +55,7 @@ int populate_huge(int fd, size_t offset, std::byte* at, size_t bytes, bool& refu
     if (::fallocate(fd, 0, static_cast<off_t>(offset + done + turn * kSmallPage), kSmallPage) != 0) return errno;
   }
   if (bytes != 0 && ::madvise(at, bytes, MADV_COLLAPSE) != 0 && (errno == EINVAL || errno == ENOSYS)) refused = true;
-  return ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;  // what fragmented memory left out, too
+  return populate(at, bytes);  // what fragmented memory left out, too
 }
 
 }  // namespace ellm::shm

@@ -18,6 +18,10 @@ constexpr size_t round_up_to(size_t bytes, size_t unit) { return (bytes + unit -
 /// null. Excluded from core dumps. Null: errno says why.
 std::byte* map_shared(int fd, size_t bytes, int protection, std::byte* at = nullptr);
 
+/// Puts memory behind whole small pages of a shared mapping. Returns an errno or 0: ENOSPC where the file system is
+/// full, which the kernel calls a fault.
+int populate(std::byte* at, size_t bytes);
+
 /// Puts memory behind `bytes` at `at`, where the file is mapped from `offset` on, all multiples of a huge page, in huge
 /// pages where the kernel has any. What stands there stays. Returns an errno or 0; `refused` becomes true where this
 /// kernel makes no huge pages of shared memory.

@@ -180,7 +180,7 @@ SealedMemory SealedMemory::make(const SealedOptions& options) {
     fail(errno, "a size of " + std::to_string(memory.object_bytes_ >> 20) + " MiB");
   memory.map(PROT_READ | PROT_WRITE);
   memory.states_ = std::make_unique<std::atomic<HugePageState>[]>(memory.object_bytes_ / kHugePage);
-  if (::madvise(memory.base_, kSmallPage, MADV_POPULATE_WRITE) != 0) fail(errno, "memory for its header");
+  if (const int error = shm::populate(memory.base_, kSmallPage)) fail(error, "memory for its header");
   new (memory.base_) SealedHeaderData{};
   return memory;
 }
@@ -190,7 +190,7 @@ void SealedMemory::remove(const std::string& name) { ::unlink(path_of(name).c_st
 /// The last may be a few small pages.
 int SealedMemory::populate_page(size_t page) {
   const size_t first = page * kHugePage, bytes = std::min(kHugePage, object_bytes_ - kHugePage - first);
-  if (bytes < kHugePage) return ::madvise(data() + first, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  if (bytes < kHugePage) return shm::populate(data() + first, bytes);
   bool refused = false;
   const int error = populate_huge(fd_, kHugePage + first, data() + first, bytes, refused);
   if (refused) no_huge_pages_.store(true, std::memory_order_relaxed);

@@ -112,8 +112,7 @@ void Segment::remove(const std::string& name) { unlink(path_of(name).c_str()); }
 
 int Segment::populate(size_t offset, size_t bytes) const {
   const size_t first = offset / kSmallPage * kSmallPage, last = round_up_to(offset + bytes, kSmallPage);
-  if (madvise(data_ + first, last - first, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno;
+  if (const int error = shm::populate(data_ + first, last - first); error != EINVAL) return error;
   return fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0
                                                                                        : errno;  // before Linux 5.14
 }

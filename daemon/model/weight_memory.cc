@@ -18,7 +18,7 @@ shm::SealedOptions options_of(const WeightPlace& place, size_t bytes, size_t pie
 }
 
 std::string no_memory(int error) {
-  if (error == EFAULT || error == ENOSPC) return "/dev/shm is full";  // a page fault says the former
+  if (error == ENOSPC) return "/dev/shm is full";
   return std::string("no memory for them: ") + std::strerror(error);
 }
 

@@ -173,10 +173,15 @@ class Weights(Survivor):
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root and unshare")
     def test_a_full_dev_shm_is_a_warning(self):
         printed = in_dev_shm_of(self, "500k", (
-            'd = Daemon(models={"stories": %r}, options=["--model", "stories"], directory=%r, keep=True)\n'
-            'd.connect().generate(tokens=[5], model="stories", max_tokens=4)\n'
-            'd.stop(); print(open(d.log.name).read())' % (self.model, self.directory)))
+            'for held in (0, 500 << 10):\n'
+            '    with open("/dev/shm/others", "wb") as file: file.write(bytes(held))\n'
+            '    d = Daemon(models={"stories": %r}, options=["--model", "stories"], directory=%r, keep=True)\n'
+            '    d.connect().generate(tokens=[5], model="stories", max_tokens=4)\n'
+            '    d.stop()\n'
+            'print(open(d.log.name).read())' % (self.model, self.directory)))
         self.assertIn("a restart will load its weights anew: /dev/shm is full", printed)
+        self.assertIn("a restart will load its weights anew: weights in shared memory: memory for its header: No space left",
+                      printed)
 
     def test_in_a_descriptor_store_as_systemd_has(self):
         with DescriptorStore(self.directory) as store:
