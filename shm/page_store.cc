@@ -140,7 +140,7 @@ void PageStore::release(PageId page) {
 // ---- what is set aside ---------------------------------------------------------------------------------------------------
 
 uint32_t PageStore::lacking(uint32_t need) const {
-  const uint64_t sum = uint64_t{held_} + reserved_ + need;
+  const uint64_t sum = uint64_t{held_} + reserved_ + need + without_memory_;
   return static_cast<uint32_t>(sum - std::min<uint64_t>(sum, total_pages()));
 }
 
@@ -265,7 +265,10 @@ std::optional<PageId> PageStore::allocate(uint64_t name_space) {
   auto page = kv_.allocate();
   if (!page && evict_one()) page = kv_.allocate();  // has memory: it was used
   shares_.change(account, [](auto& a) { --a.pages; });
-  if (!page) return std::nullopt;
+  if (!page) {
+    without_memory_ = free_pages();
+    return std::nullopt;
+  }
   nodes_[*page].parent = kNoPage;
   nodes_[*page].uses = 1;
   ++used_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 #include <tuple>
+#include <utility>
 
 namespace ellm::serve {
 namespace {
@@ -180,16 +181,22 @@ bool Admission::make_way(const Sequence& s) {
 void Admission::preempt_marked() {
   for (auto next = running_.begin(); next != running_.end();) {
     const auto sequence = next++;
-    Sequence& s = **sequence;
-    if (!s.to_give_back) continue;
-    s.to_give_back = false;
-    discharge(s);
-    cache_.leave(s, true);
-    s.rewind();
-    s.preemptions.fetch_add(1, std::memory_order_relaxed);
-    outcome_.preempted(s);
-    line_up(running_, sequence);
+    if (std::exchange((*sequence)->to_give_back, false)) preempt(sequence);
   }
+}
+
+void Admission::preempt(SequenceList::iterator sequence) {
+  Sequence& s = **sequence;
+  discharge(s);
+  cache_.leave(s, true);
+  s.rewind();
+  s.preemptions.fetch_add(1, std::memory_order_relaxed);
+  outcome_.preempted(s);
+  line_up(running_, sequence);
+}
+
+void Admission::give_back(const Sequence& s) {
+  preempt(std::ranges::find_if(running_, [&](const auto& each) { return each.get() == &s; }));
 }
 
 }  // namespace ellm::serve

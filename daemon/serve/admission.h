@@ -34,6 +34,8 @@ class Admission {
   void admit();
   /// A running sequence that leaves: its account gets back what it holds. Before the cache is told.
   void discharge(Sequence& sequence);
+  /// A running sequence waits again.
+  void give_back(const Sequence& sequence);
 
  private:
   enum class Lack : uint8_t { place, pages, share };
@@ -50,6 +52,7 @@ class Admission {
   Sequence* find_victim(const Sequence& sequence, Lack lack);
   bool mark_victims(const Sequence& sequence);
   void preempt_marked();
+  void preempt(SequenceList::iterator sequence);
 
   const EngineLimits& limits_;
   PrefixCache& cache_;

@@ -103,12 +103,13 @@ void ModelQueue::lacked_memory(Sequence& sequence, const std::exception& why) {
   drop_ended(sequence.account->waiting);
 }
 
-/// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request fails
-/// then.
+/// Gives every piece the pages that it writes. Reserved pages can still lack memory behind them: the request waits then
+/// until another has ended, and fails where it runs alone.
 void ModelQueue::allocate_pages() {
   std::erase_if(plan_.pieces(), [this](const Piece& piece) {
     if (cache_.make_room(*piece.sequence, piece.rows)) return false;
-    fail(*piece.sequence, "the machine has no memory left for the request's keys and values");
+    if (running_.size() > 1) admission_.give_back(*piece.sequence);
+    else fail(*piece.sequence, "the machine has no memory left for the request's keys and values");
     return true;
   });
   publish_pages();

@@ -338,6 +338,7 @@ void PrefixCache::leave(Sequence& s, bool keep) noexcept {
     store_.end_sequence(s.name_space, s.wanted_pages - taken, s.cached_tokens - s.told_cached,
                         computed - s.told_computed);
     s.told_cached = s.cached_tokens, s.told_computed = computed;
+    if (s.ended) store_.hope_for_memory();
   }
   s.wanted_pages = 0;
   const uint32_t index = s.sealed_pages, rest = s.computed - index * kPageTokens;
