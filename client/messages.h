@@ -107,17 +107,21 @@ struct ModelInfo {
               context, loaded, locked, chat, kv_type, kv_pages, kv_pages_free, kv_pages_cached)
 };
 
+/// Interactive requests go before batch requests, which keep a share of their own.
+enum class Priority : uint32_t { interactive, batch };
+
 struct RequestInfo {
   uint64_t request = 0;  // the daemon's own number
   uint32_t uid = 0, pid = 0;
   std::string model, kind, state;  // generate | chat | score | warm; queued | prefill | decode | preempted
   uint32_t prompt_tokens = 0, done_tokens = 0, completion_tokens = 0;
   double age_ms = 0;
-  ELLM_FIELDS(request, uid, pid, model, kind, state, prompt_tokens, done_tokens, completion_tokens, age_ms)
+  Priority priority = Priority::interactive;
+  double deadline_left_ms = 0;  // 0: it has none
+  uint32_t preemptions = 0;     // how often it had to make room
+  ELLM_FIELDS(request, uid, pid, model, kind, state, prompt_tokens, done_tokens, completion_tokens, age_ms, priority,
+              deadline_left_ms, preemptions)
 };
-
-/// Interactive requests go before batch requests, which keep a share of their own.
-enum class Priority : uint32_t { interactive, batch };
 
 enum class ErrorCode : uint32_t {
   bad_request = 1,  // the request makes no sense: a wrong type, an unknown enumerator, an impossible value

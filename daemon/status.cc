@@ -3,9 +3,30 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace ellm::daemon {
+namespace {
+
+client::RequestInfo info_of(const serve::RequestRow& row) {
+  const bool batch = row.priority == serve::Priority::batch;
+  return {row.id,
+          row.uid,
+          row.pid,
+          row.model,
+          row.kind,
+          row.state,
+          row.prompt_tokens,
+          row.done_tokens,
+          row.completion_tokens,
+          row.age_ms,
+          batch ? client::Priority::batch : client::Priority::interactive,
+          row.deadline_left_ms ? std::max(*row.deadline_left_ms, 1.0) : 0,
+          row.preemptions};
+}
+
+}  // namespace
 
 client::StatusReply status_for(const Services& services, const Peer& peer) {
   client::StatusReply reply;
@@ -19,9 +40,7 @@ client::StatusReply status_for(const Services& services, const Peer& peer) {
   const serve::EngineCounters counters = services.engine.counters();
   if (counters.running + counters.queued != 0) {
     for (const serve::RequestRow& row : services.engine.requests()) {
-      if (!peer.admin && row.uid != peer.uid) continue;
-      reply.requests.push_back({row.id, row.uid, row.pid, row.model, row.kind, row.state, row.prompt_tokens,
-                                row.done_tokens, row.completion_tokens, row.age_ms});
+      if (peer.admin || row.uid == peer.uid) reply.requests.push_back(info_of(row));
     }
   }
   reply.running = counters.running;

@@ -34,6 +34,8 @@ template <class T>
 boost::json::value to_json(const T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
     return value;
+  } else if constexpr (std::is_enum_v<T>) {
+    return name_of(value);
   } else {
     boost::json::object object;
     std::string_view names = T::kFieldNames;

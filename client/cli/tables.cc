@@ -22,12 +22,14 @@ std::string loaded_table(const std::vector<ModelInfo>& models) {
 }
 
 std::string requests_table(const std::vector<RequestInfo>& requests) {
-  std::vector<std::vector<std::string>> rows = {
-      {">REQUEST", ">UID", ">PID", "MODEL", "KIND", "STATE", ">PROMPT", ">DONE", ">GENERATED", ">AGE"}};
+  std::vector<std::vector<std::string>> rows = {{">REQUEST", ">UID", ">PID", "MODEL", "KIND", "CLASS", "STATE",
+                                                 ">PROMPT", ">DONE", ">GENERATED", ">AGE", ">DEADLINE", ">PREEMPTED"}};
   for (const RequestInfo& r : requests)
     rows.push_back({std::to_string(r.request), std::to_string(r.uid), std::to_string(r.pid), or_dash(r.model),
-                    or_dash(r.kind), or_dash(r.state), std::to_string(r.prompt_tokens), std::to_string(r.done_tokens),
-                    std::to_string(r.completion_tokens), human_seconds(r.age_ms / 1000)});
+                    or_dash(r.kind), name_of(r.priority), or_dash(r.state), std::to_string(r.prompt_tokens),
+                    std::to_string(r.done_tokens), std::to_string(r.completion_tokens), human_seconds(r.age_ms / 1000),
+                    r.deadline_left_ms == 0 ? "-" : human_seconds(r.deadline_left_ms / 1000),
+                    std::to_string(r.preemptions)});
   return table(rows);
 }
 

@@ -283,7 +283,7 @@ class CliTest(WithFakeDaemon):
         self.ellm("load", "tiny")
         self.ellm("unload", "other", code=66)
         self.assertIn("there is no model 'other' (`ellm pull` fetches models)", self.error)
-        self.assertRegex(self.ellm("ps"), r"tiny .*320 +128 +64\n\n.*REQUEST.*\n.*1000 .*chat +decode")
+        self.assertRegex(self.ellm("ps"), r"tiny .*320 +128 +64\n\n.*REQUEST.*\n.*1000 .*chat +batch +decode .* 7 s +3\n")
         self.assertEqual(json.loads(self.ellm("ps", "--json"))["requests"][0]["state"], "decode")
         text = self.ellm("status")
         for part in ("ellmd 9.9, process 77, up 83 min", "4 threads, avx2 kernels, a CPU", "1 running", "warning: memory could not be locked"):

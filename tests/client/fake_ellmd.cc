@@ -114,7 +114,8 @@ class Session {
     reply.models = {model("tiny", true)};
     reply.requests.resize(1);
     reply.requests[0].model = "tiny", reply.requests[0].kind = "chat", reply.requests[0].state = "decode",
-    reply.requests[0].uid = 1000;
+    reply.requests[0].uid = 1000, reply.requests[0].priority = Priority::batch, reply.requests[0].preemptions = 3,
+    reply.requests[0].deadline_left_ms = 7000;
     reply.running = 1, reply.served = 12;
     reply.warnings = {"memory could not be locked"};
     return send(reply);

@@ -19,7 +19,8 @@ STATUS_FIELDS = ("id version kernels cpu threads pid uptime_s models requests ru
 DISK_FIELDS = "bytes budget_bytes pages_written pages_read pages_damaged files_skipped writing".split()
 USAGE_FIELDS = "prompt_tokens cached_tokens completion_tokens drafted_tokens accepted_tokens recomputed disk_tokens".split()
 RECOMPUTED_FIELDS = "new last_token logits_needed evicted namespace fingerprint retokenised unsealed".split()
-REQUEST_FIELDS = "request uid pid model kind state prompt_tokens done_tokens completion_tokens age_ms".split()
+REQUEST_FIELDS = ("request uid pid model kind state prompt_tokens done_tokens completion_tokens age_ms "
+                  "priority deadline_left_ms preemptions").split()
 
 
 def pack(value):

@@ -116,9 +116,12 @@ class Scheduler(unittest.TestCase):
                     request = other.begin(GENERATE, "", texts(2)[1], [], False, sampling(**long), BATCH, 0, 1)
                     first = other.receive()
                     self.assertEqual(first[0], TOKEN, first)
-                    mine = connection.begin(GENERATE, "", texts(2)[0], [], False, sampling(**long), INTERACTIVE, 0, 1)
-                    while sorted(row["state"] for row in watcher.status()["requests"]) != ["decode", "preempted"]:
+                    mine = connection.begin(GENERATE, "", texts(2)[0], [], False, sampling(**long), INTERACTIVE, 600_000, 1)
+                    while set(rows := {row["state"]: row for row in watcher.status()["requests"]}) != {"decode", "preempted"}:
                         pass
+                    self.assertEqual([rows["preempted"][name] for name in ("priority", "deadline_left_ms", "preemptions")], [BATCH, 0, 1])
+                    self.assertEqual([rows["decode"][name] for name in ("priority", "preemptions")], [INTERACTIVE, 0])
+                    self.assertTrue(0 < rows["decode"]["deadline_left_ms"] < 600_000, rows)
                     if not disconnects:
                         other.begin(CANCEL, request)
                         ended = other.finish(request)

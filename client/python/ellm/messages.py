@@ -200,6 +200,9 @@ class RequestInfo:
     done_tokens: int = 0
     completion_tokens: int = 0
     age_ms: float = 0.0
+    priority: Priority = Priority.INTERACTIVE
+    deadline_left_ms: float = 0.0            # 0: it has none
+    preemptions: int = 0                     # how often it had to make room
 
 
 # ---- messages ------------------------------------------------------------------------------------------------------
