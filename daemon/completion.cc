@@ -15,6 +15,8 @@ namespace {
 using client::ErrorCode;
 using client::FinishReason;
 
+constexpr uint32_t kNoMemoryRetryMs = 1000;
+
 model::SamplingParams params_of(const client::Sampling& s) {
   model::SamplingParams p;
   p.temperature = s.temperature;
@@ -72,6 +74,15 @@ Failure failure_of(const serve::Engine::Submitted& submitted, size_t tokens, con
     case serve::Refusal::none: break;
   }
   return {ErrorCode::internal, "refused"};
+}
+
+Failure failure_of(serve::Fault fault, const std::string& why) {
+  switch (fault) {
+    case serve::Fault::memory: return {ErrorCode::busy, why, kNoMemoryRetryMs};
+    case serve::Fault::model: return {ErrorCode::model_failed, why};
+    case serve::Fault::daemon: break;
+  }
+  return {ErrorCode::internal, why};
 }
 
 std::optional<Failure> bad_token(const std::vector<uint32_t>& tokens, const LoadedModel& loaded) {
@@ -239,8 +250,7 @@ serve::RequestEvents Completion::events(uint32_t sample) {
     self->leave([&](Inbox& inbox) { inbox.ends.push_back({sample, finish, stats}); });
   };
   events.on_failed = [self](serve::Fault fault, const std::string& why) {
-    const ErrorCode code = fault == serve::Fault::model ? ErrorCode::model_failed : ErrorCode::internal;
-    self->leave([&](Inbox& inbox) { inbox.failed = Failure{code, why}; });
+    self->leave([&](Inbox& inbox) { inbox.failed = failure_of(fault, why); });
   };
   return events;
 }

@@ -65,8 +65,8 @@ struct RequestStats {
   std::optional<shm::PageStore::Pin> pin;  // what came of EngineRequest::pin
 };
 
-/// Whose fault it is that a request has failed.
-enum class Fault : uint8_t { daemon, model };
+/// Whose fault it is that a request has failed; `memory`: the machine lacks it at present.
+enum class Fault : uint8_t { daemon, model, memory };
 
 /// What a request tells its owner. Called on the engine thread; must not block (post and return). Exactly one of
 /// on_done and on_failed comes, last. An end token is neither reported nor counted.

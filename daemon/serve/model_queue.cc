@@ -108,8 +108,11 @@ void ModelQueue::lacked_memory(Sequence& sequence, const std::exception& why) {
 void ModelQueue::allocate_pages() {
   std::erase_if(plan_.pieces(), [this](const Piece& piece) {
     if (cache_.make_room(*piece.sequence, piece.rows)) return false;
-    if (running_.size() > 1) admission_.give_back(*piece.sequence);
-    else fail(*piece.sequence, "the machine has no memory left for the request's keys and values");
+    if (running_.size() > 1) {
+      admission_.give_back(*piece.sequence);
+    } else {
+      fail(*piece.sequence, "the machine has no memory left for the request's keys and values", Fault::memory);
+    }
     return true;
   });
   publish_pages();
@@ -293,8 +296,8 @@ void ModelQueue::fail(Sequence& s, const char* why, Fault fault) noexcept {
 }
 
 void ModelQueue::fail(Sequence& s, const std::exception& why) noexcept {
-  const bool is_models = dynamic_cast<const NoNumbers*>(&why) != nullptr;
-  fail(s, dynamic_cast<const std::bad_alloc*>(&why) ? kNoMemory : why.what(), is_models ? Fault::model : Fault::daemon);
+  if (dynamic_cast<const std::bad_alloc*>(&why)) return fail(s, kNoMemory, Fault::memory);
+  fail(s, why.what(), dynamic_cast<const NoNumbers*>(&why) ? Fault::model : Fault::daemon);
 }
 
 void ModelQueue::drop_ended(SequenceList& sequences) noexcept {

@@ -200,6 +200,26 @@ class Survival(Survivor):
         total, cached = map(int, pages.split())
         self.assertTrue(22 < cached < total / 4, pages)          # the rest found no memory
 
+    def test_no_memory_for_any_page(self):
+        """A request that finds none is told when to try again, and later ones are answered."""
+        printed = in_dev_shm_of(self, "40m", (
+            'd = Daemon(models={"stories": STORIES}, options=["--model", "stories", "--cache-disk", "off", "--memory-keep", "off"],\n'
+            '           config="[kv]\\nmemory = \\"30M\\"\\n", directory=%r, keep=True)\n'
+            'room = os.statvfs("/dev/shm")\n'
+            'with open("/dev/shm/others", "wb") as file:\n'
+            '    os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)\n'
+            'from protocol import Failed\n'
+            'try:\n'
+            '    d.connect().generate(tokens=[3, 4, 5], max_tokens=6, ignore_eos=True)\n'
+            'except Failed as failed:\n'
+            '    print(failed.code, failed.retry_after_ms > 0, failed.message)\n'
+            'os.unlink("/dev/shm/others")\n'
+            'print(d.connect().generate(tokens=[3, 4, 5], max_tokens=6, ignore_eos=True).tokens)\n'
+            'd.stop()' % self.directory))
+        with ColdAnswers() as cold:
+            self.assertEqual(printed.splitlines(), [
+                "%d True the machine has no memory left for the request's keys and values" % BUSY, str(cold[[3, 4, 5]])])
+
     def test_in_a_descriptor_store_as_systemd_has(self):
         tokens = [3 + i * i % 500 for i in range(500)]
         with DescriptorStore(self.directory) as store:
