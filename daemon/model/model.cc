@@ -85,11 +85,16 @@ void collect(Collector& c, const ModelConfig& config, Weights& w) {
   }
 }
 
-/// Biases, or what an earlier load measured, or a measurement.
+/// Biases, or what an earlier load measured, or a measurement: always of the weights as they serve.
 std::vector<float> find_key_means(const std::shared_ptr<const Model>& model, const LoadOptions& options) {
   std::vector<float> means = key_biases(*model);
   if (means.empty() && !options.state_directory.empty()) means = read_key_means(options.state_directory, *model);
   if (!means.empty()) return means;
+  if (options.float_weights) {
+    LoadOptions as_served = options;
+    as_served.float_weights = false;
+    return Model::load(model->path(), as_served)->key_means();
+  }
   means = measure_key_means(model, options.threads);
   if (!options.state_directory.empty()) write_key_means(options.state_directory, *model, means);
   return means;
