@@ -140,7 +140,7 @@ void PageStore::release(PageId page) {
 // ---- what is set aside ---------------------------------------------------------------------------------------------------
 
 uint32_t PageStore::lacking(uint32_t need) const {
-  const uint64_t sum = uint64_t{held_} + reserved_ + need + without_memory_;
+  const uint64_t sum = uint64_t{held_} + reserved_ + need + (lacks_memory_ ? free_pages() : 0);
   return static_cast<uint32_t>(sum - std::min<uint64_t>(sum, total_pages()));
 }
 
@@ -266,7 +266,7 @@ std::optional<PageId> PageStore::allocate(uint64_t name_space) {
   if (!page && evict_one()) page = kv_.allocate();  // has memory: it was used
   shares_.change(account, [](auto& a) { --a.pages; });
   if (!page) {
-    without_memory_ = free_pages();
+    lacks_memory_ = true;
     return std::nullopt;
   }
   nodes_[*page].parent = kNoPage;

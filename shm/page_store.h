@@ -70,7 +70,7 @@ class PageStore {
   /// `cached` of its prompt's tokens were found, `computed` were not.
   void end_sequence(uint64_t name_space, uint32_t reserved, uint64_t cached, uint64_t computed);
   /// Free pages for which allocate() found no memory are not to be had until this is called.
-  void hope_for_memory() { without_memory_ = 0; }
+  void hope_for_memory() { lacks_memory_ = false; }
 
   /// A page to fill, in use by the caller. Gives up a cached page where none is free, or where there is no memory for
   /// it. Absent when that does not help.
@@ -162,7 +162,8 @@ class PageStore {
 
   KvPages& kv_;
   PageShares shares_;
-  uint32_t used_ = 0, held_ = 0, pinned_ = 0, reserved_ = 0, damaged_ = 0, without_memory_ = 0;
+  uint32_t used_ = 0, held_ = 0, pinned_ = 0, reserved_ = 0, damaged_ = 0;
+  bool lacks_memory_ = false;               // for free pages
   uint64_t last_use_ = 0;                   // the latest
   std::vector<Node> nodes_;                 // by page
   Set<&Node::by_text, TextOrder> by_text_;  // the sealed pages

@@ -272,7 +272,7 @@ void Engine::Impl::remove_marked() {
 
 void Engine::Impl::tell_again() {
   untold_ends.remove_if([](const auto& sequence) {
-    sequence->tell_end(kNoMemory);
+    sequence->tell_end(kNoMemory, Fault::memory);
     return sequence->told;
   });
 }

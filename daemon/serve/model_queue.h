@@ -93,7 +93,7 @@ class ModelQueue : private Admission::Outcome {
   void deliver_score(Sequence& sequence, uint32_t first, std::span<Drawn> rows);
   void stepped(double step_ms);
   void finish(Sequence& sequence, Finish finish) noexcept;
-  void fail(Sequence& sequence, const char* why, Fault fault = Fault::daemon) noexcept;
+  void fail(Sequence& sequence, const char* why, Fault fault) noexcept;
   void fail(Sequence& sequence, const std::exception& why) noexcept;
   void leave(Sequence& sequence, bool keep) noexcept;
   void drop_ended(SequenceList& sequences) noexcept;
