@@ -1,17 +1,23 @@
 // CPUID and XGETBV (Intel SDM volume 2, CPUID; volume 1, 13.3 and 14.3). A level counts only if the operating system
 // and the hypervisor save its registers: a processor that has AVX-512 under a kernel that masks it says so in XCR0
-// alone.
+// alone. Tile data (8 KB a thread) Linux saves for those processes that have asked for it
+// (Documentation/arch/x86/xstate.rst).
 #include "daemon/runtime/cpu_features.h"
 
+#include <asm/prctl.h>
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 
 namespace ellm::runtime {
 namespace {
 
-constexpr uint64_t kXcr0Ymm = 0x06;  // xmm, ymm
-constexpr uint64_t kXcr0Zmm = 0xe6;  // and masks, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Ymm = 0x06;       // xmm, ymm
+constexpr uint64_t kXcr0Zmm = 0xe6;       // and masks, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Tiles = 0x60000;  // their configuration, their data
+constexpr int kOsxsave = 27, kTileData = 18;
 
 bool bit(uint32_t word, int number) { return (word >> number) & 1; }
 
@@ -28,8 +34,9 @@ CpuidAnswers ask() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     answers.leaf7_ebx = ebx;
     answers.leaf7_ecx = ecx;
+    answers.leaf7_edx = edx;
   }
-  if (bit(answers.leaf1_ecx, 27)) answers.xcr0 = read_xcr0();  // xgetbv is illegal without OSXSAVE
+  if (bit(answers.leaf1_ecx, kOsxsave)) answers.xcr0 = read_xcr0();  // xgetbv is illegal without OSXSAVE
   return answers;
 }
 
@@ -51,7 +58,7 @@ std::string model_name() {
 
 CpuFeatures features_of(const CpuidAnswers& a) {
   CpuFeatures features;
-  const bool os_saves = bit(a.leaf1_ecx, 27);
+  const bool os_saves = bit(a.leaf1_ecx, kOsxsave);
   const bool ymm = os_saves && bit(a.leaf1_ecx, 28) && (a.xcr0 & kXcr0Ymm) == kXcr0Ymm;
   const bool zmm = ymm && (a.xcr0 & kXcr0Zmm) == kXcr0Zmm;
   features.avx2 = ymm && bit(a.leaf7_ebx, 5);
@@ -62,11 +69,27 @@ CpuFeatures features_of(const CpuidAnswers& a) {
   features.avx512bw = zmm && bit(a.leaf7_ebx, 30);
   features.avx512vl = zmm && bit(a.leaf7_ebx, 31);
   features.avx512_vnni = zmm && bit(a.leaf7_ecx, 11);
+  const bool tiles = os_saves && a.tiles_granted && (a.xcr0 & kXcr0Tiles) == kXcr0Tiles;
+  features.amx_tile = tiles && bit(a.leaf7_edx, 24);
+  features.amx_int8 = tiles && bit(a.leaf7_edx, 25);
   return features;
 }
 
 CpuFeatures detect_cpu() {
-  CpuFeatures features = features_of(ask());
+  CpuidAnswers answers = ask();
+  if ((answers.xcr0 & kXcr0Tiles) == kXcr0Tiles)
+    answers.tiles_granted = ::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+  CpuFeatures features = features_of(answers);
+  features.model = model_name();
+  return features;
+}
+
+CpuFeatures processor_features() {
+  CpuidAnswers answers = ask();
+  answers.leaf1_ecx |= 1u << kOsxsave;
+  answers.xcr0 = ~uint64_t{0};
+  answers.tiles_granted = true;
+  CpuFeatures features = features_of(answers);
   features.model = model_name();
   return features;
 }

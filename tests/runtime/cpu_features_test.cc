@@ -1,7 +1,10 @@
 // The verdict on CPUID and XCR0, and this machine's against what the kernel says in /proc/cpuinfo.
 #include "daemon/runtime/cpu_features.h"
 
+#include <asm/prctl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -17,7 +20,9 @@ CpuidAnswers everything() {
   answers.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;            // FMA OSXSAVE AVX F16C
   answers.leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // AVX2 AVX512 F DQ BW VL
   answers.leaf7_ecx = 1u << 11;                                             // AVX512_VNNI
-  answers.xcr0 = 0xe7;
+  answers.leaf7_edx = 1u << 24 | 1u << 25;                                  // AMX-TILE AMX-INT8
+  answers.xcr0 = 0x600e7;
+  answers.tiles_granted = true;
   return answers;
 }
 
@@ -25,11 +30,13 @@ TEST(CpuFeatures, AllThere) {
   const CpuFeatures features = features_of(everything());
   EXPECT_TRUE(features.runs_avx2());
   EXPECT_TRUE(features.runs_avx512());
+  EXPECT_TRUE(features.runs_amx());
 }
 
 TEST(CpuFeatures, NothingThere) {
   EXPECT_FALSE(features_of({}).runs_avx2());
   EXPECT_FALSE(features_of({}).runs_avx512());
+  EXPECT_FALSE(features_of({}).runs_amx());
 }
 
 TEST(CpuFeatures, StateThatIsNotSavedDisablesTheLevel) {
@@ -39,13 +46,28 @@ TEST(CpuFeatures, StateThatIsNotSavedDisablesTheLevel) {
   EXPECT_FALSE(features_of(answers).runs_avx512());
   EXPECT_FALSE(features_of(answers).avx512f);
   for (uint64_t missing : {0x20, 0x40, 0x80}) {  // masks, upper halves, upper registers
-    answers.xcr0 = 0xe7 & ~missing;
+    answers.xcr0 = 0x600e7 & ~missing;
     EXPECT_TRUE(features_of(answers).runs_avx2());
     EXPECT_FALSE(features_of(answers).runs_avx512()) << missing;
+    EXPECT_FALSE(features_of(answers).runs_amx()) << missing;
+  }
+  for (uint64_t missing : {0x20000, 0x40000}) {  // the tiles' configuration, their data
+    answers.xcr0 = 0x600e7 & ~missing;
+    EXPECT_TRUE(features_of(answers).runs_avx512());
+    EXPECT_FALSE(features_of(answers).amx_tile) << missing;
+    EXPECT_FALSE(features_of(answers).runs_amx()) << missing;
   }
   answers.xcr0 = 0x03;  // xmm only
   EXPECT_FALSE(features_of(answers).runs_avx2());
   EXPECT_FALSE(features_of(answers).runs_avx512());
+}
+
+TEST(CpuFeatures, TilesCountIfTheyAreGranted) {
+  CpuidAnswers answers = everything();
+  answers.tiles_granted = false;
+  EXPECT_TRUE(features_of(answers).runs_avx512());
+  EXPECT_FALSE(features_of(answers).amx_tile);
+  EXPECT_FALSE(features_of(answers).runs_amx());
 }
 
 TEST(CpuFeatures, WithoutOsxsaveXcr0IsNotBelieved) {
@@ -53,6 +75,7 @@ TEST(CpuFeatures, WithoutOsxsaveXcr0IsNotBelieved) {
   answers.leaf1_ecx &= ~(1u << 27);
   EXPECT_FALSE(features_of(answers).runs_avx2());
   EXPECT_FALSE(features_of(answers).runs_avx512());
+  EXPECT_FALSE(features_of(answers).runs_amx());
 }
 
 TEST(CpuFeatures, EachMissingBitCosts) {
@@ -68,10 +91,17 @@ TEST(CpuFeatures, EachMissingBitCosts) {
     EXPECT_EQ(features_of(answers).runs_avx2(), bit != 5) << bit;
     EXPECT_FALSE(features_of(answers).runs_avx512()) << bit;
   }
+  for (int bit : {24, 25}) {
+    CpuidAnswers answers = everything();
+    answers.leaf7_edx &= ~(1u << bit);
+    EXPECT_TRUE(features_of(answers).runs_avx512()) << bit;
+    EXPECT_FALSE(features_of(answers).runs_amx()) << bit;
+  }
   CpuidAnswers answers = everything();
   answers.leaf7_ecx = 0;
   EXPECT_TRUE(features_of(answers).runs_avx2());
   EXPECT_FALSE(features_of(answers).runs_avx512());
+  EXPECT_FALSE(features_of(answers).runs_amx());
 }
 
 TEST(CpuFeatures, AgreesWithTheKernel) {
@@ -97,6 +127,9 @@ TEST(CpuFeatures, AgreesWithTheKernel) {
   EXPECT_EQ(features.avx512dq, has("avx512dq"));
   EXPECT_EQ(features.avx512vl, has("avx512vl"));
   EXPECT_EQ(features.avx512_vnni, has("avx512_vnni"));
+  const bool granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, 18) == 0;
+  EXPECT_EQ(features.amx_tile, has("amx_tile") && granted);
+  EXPECT_EQ(features.amx_int8, has("amx_int8") && granted);
   EXPECT_EQ(features.model, model.substr(0, model.find_last_not_of(' ') + 1));
 }
 
