@@ -102,7 +102,7 @@ struct Config {
       "that names a model in the models directory loads it.");
     v("threads", self.threads, Rule{0, 4096},
       "Compute threads. 0: one per physical core that affinity mask and CPU quota allow.");
-    v("kernels", self.kernels, Rule{.one_of = "auto | scalar | avx2 | avx512"},
+    v("kernels", self.kernels, Rule{.one_of = "auto | scalar | avx2 | avx512 | amx"},
       "Instruction set. auto: the best that this CPU has.");
     v("context", self.context, Rule{0, 1u << 30},
       "Most tokens of a request, prompt and answer together. 0: what the model was trained for, if the KV memory holds "

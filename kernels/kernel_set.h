@@ -9,7 +9,7 @@
 
 namespace ellm::kernels {
 
-enum class Level : uint8_t { scalar, avx2, avx512 };
+enum class Level : uint8_t { scalar, avx2, avx512, amx };  // each has what those before it have
 
 /// out[t * out_stride + r] = dot(w row r, x row t) (+ bias[r]) (+ the value that was there) for the rows r of panels
 /// [first_panel, last_panel) and every row t of x. Only rows < w.rows are written.

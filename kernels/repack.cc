@@ -53,6 +53,7 @@ void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, u
 
 Repack repack_of(Level level) noexcept {
   switch (level) {
+    case Level::amx:
     case Level::avx512: return avx512::repack;
     case Level::avx2: return avx2::repack;
     default: return repack;

@@ -1,6 +1,6 @@
-// Attention and the row functions of every kernel level on one core: decode in bytes of KV per second beside the
-// memory's read bandwidth, prefill in floating-point operations per second beside the peak of fused multiply-adds, both
-// measured here.
+// Attention and the row functions of every kernel level (AMX has those of AVX-512) on one core: decode in bytes of KV
+// per second beside the memory's read bandwidth, prefill in floating-point operations per second beside the peak of
+// fused multiply-adds, both measured here.
 //   decode/LEVEL/KV/head_dim/group/depth   one query row; pages at random places in 256 MB
 //   (KV int8 and int4: with the mean of K taken out, as served; int8-bare, int4-bare: without, to see what it costs)
 //   prefill/LEVEL/KV/head_dim/group/depth   512 rows behind `depth` tokens
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/kernel_set.h"
+#include "tools/bench/loops.h"
 
 namespace ellm {
 namespace {
@@ -30,12 +31,6 @@ using kernels::KernelSet;
 using kernels::kPageTokens;
 using kernels::KvType;
 using kernels::Level;
-
-bool runs_here(Level level) {
-  if (level == Level::avx512) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-  if (level == Level::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return true;
-}
 
 // What the machine can do.
 
@@ -340,7 +335,7 @@ void add_level(const KernelSet& set) {
 int main(int argc, char** argv) {
   benchmark::RegisterBenchmark("read_bandwidth", ellm::read_bandwidth)->Unit(benchmark::kMicrosecond);
   for (const auto level : {ellm::kernels::Level::avx512, ellm::kernels::Level::avx2}) {
-    if (ellm::runs_here(level)) ellm::add_level(*ellm::kernels::kernel_set(level));
+    if (ellm::bench::runs_here(level)) ellm::add_level(*ellm::kernels::kernel_set(level));
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

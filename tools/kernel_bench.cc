@@ -34,15 +34,6 @@ HugeMemory allocate(size_t bytes) {
   return m;
 }
 
-bool runs(Level level) {
-  switch (level) {
-    case Level::scalar: return true;
-    case Level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case Level::avx512: return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-  }
-  return false;
-}
-
 /// Operations per second of nothing but a type's instructions.
 double peak_of(Level level, WeightType type) {
   constexpr uint64_t kSteps = 500000;
@@ -202,8 +193,8 @@ void register_level(const KernelSet* set) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (Level level : {Level::avx512, Level::avx2, Level::scalar}) {
-    if (runs(level)) register_level(kernel_set(level));
+  for (Level level : {Level::amx, Level::avx512, Level::avx2, Level::scalar}) {
+    if (ellm::bench::runs_here(level)) register_level(kernel_set(level));
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

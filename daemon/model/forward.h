@@ -49,8 +49,8 @@ class ForwardPass {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The kernel level for this CPU: "auto", "scalar", "avx2", "avx512". Throws std::runtime_error that says what is
-/// missing.
+/// The kernel level for this CPU: "auto", "scalar", "avx2", "avx512", "amx". Throws std::runtime_error that says what
+/// is missing.
 const kernels::KernelSet& choose_kernels(const std::string& name);
 
 }  // namespace ellm::model

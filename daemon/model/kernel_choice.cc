@@ -14,7 +14,10 @@ const kernels::KernelSet& choose_kernels(const std::string& name) {
                               ") or its operating system lacks " + needs + "; use \"auto\"");
   };
   if (name == "auto") {
-    return *kernels::kernel_set(cpu.runs_avx512() ? Level::avx512 : cpu.runs_avx2() ? Level::avx2 : Level::scalar);
+    return *kernels::kernel_set(cpu.runs_amx()      ? Level::amx
+                                : cpu.runs_avx512() ? Level::avx512
+                                : cpu.runs_avx2()   ? Level::avx2
+                                                    : Level::scalar);
   }
   if (name == "scalar") return *kernels::kernel_set(Level::scalar);
   if (name == "avx2") {
@@ -25,7 +28,11 @@ const kernels::KernelSet& choose_kernels(const std::string& name) {
     if (!cpu.runs_avx512()) throw missing("one of AVX-512 F, BW, DQ, VL, VNNI");
     return *kernels::kernel_set(Level::avx512);
   }
-  throw std::runtime_error("kernels = \"" + name + "\": expected auto, scalar, avx2 or avx512");
+  if (name == "amx") {
+    if (!cpu.runs_amx()) throw missing("AMX-TILE, AMX-INT8, the permission to use tiles or what avx512 needs");
+    return *kernels::kernel_set(Level::amx);
+  }
+  throw std::runtime_error("kernels = \"" + name + "\": expected auto, scalar, avx2, avx512 or amx");
 }
 
 }  // namespace ellm::model

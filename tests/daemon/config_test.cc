@@ -84,7 +84,8 @@ TEST(Config, ShippedSampleIsWhatIsPrinted) {
 TEST(Config, ErrorsNameFileLineKeyAndExpectation) {
   EXPECT_EQ(error_of("threads = 'x'"), "f.toml, line 1: threads is a string; expected an integer");
   EXPECT_EQ(error_of("\n\nthreads = 5000"), "f.toml, line 3: threads is 5000; expected a number from 0 to 4096");
-  EXPECT_EQ(error_of("kernels = 'sse'"), "f.toml, line 1: kernels is 'sse'; expected auto | scalar | avx2 | avx512");
+  EXPECT_EQ(error_of("kernels = 'sse'"),
+            "f.toml, line 1: kernels is 'sse'; expected auto | scalar | avx2 | avx512 | amx");
   EXPECT_EQ(error_of("[limits]\nqeued = 1"),
             "f.toml, line 2: unknown key 'limits.qeued'; did you mean 'limits.queued'?");
   EXPECT_EQ(error_of("[limits.frame]\nx = 1"), "f.toml, line 1: limits.frame is a table; expected an integer");

@@ -23,7 +23,7 @@ TEST_P(AttentionFirst, TokenIsKeptFinely) {
     kv.store(*kernel_set(Level::scalar), 1, zeros.data(), zeros.data());
     const double finest = GetParam() == KvType::int8 ? 2e-4 : 5e-4;
     const float most = std::fabs(*std::ranges::max_element(v, {}, [](float x) { return std::fabs(x); }));
-    for (const KernelSet* set : levels_under_test()) {
+    for (const KernelSet* set : levels_with_own(&KernelSet::attention)) {
       for (int n = 0; n < 8; ++n) {
         Rows rows(1, 1, head_dim);
         rows.fill(rng, 0.1f);

@@ -66,7 +66,7 @@ TEST_P(AttentionMean, IsPutBack) {
       for (uint32_t d = 0; d < head_dim; ++d) k[d] = normal(rng) - removed[d], v[d] = normal(rng);
       exact.store(scalar, t, k.data(), v.data());
       plain.store(scalar, t, k.data(), v.data());
-      for (const KernelSet* set : levels_under_test()) {
+      for (const KernelSet* set : levels_with_own(&KernelSet::attention)) {
         std::vector<float> other = k;
         set->remove_key_mean(mean.view, head_dim, t, other.data());
         std::vector<float> same = k;
@@ -97,7 +97,7 @@ TEST_P(AttentionMean, IsPutBack) {
                                        rows.args(without, 0).scale, 0, 0, &mean.view);
       for (uint32_t d = 0; d < head_dim; ++d) ASSERT_NEAR(got[h * head_dim + d], twin.out[d], twin.bound[d]);
     }
-    for (const KernelSet* set : levels_under_test())
+    for (const KernelSet* set : levels_with_own(&KernelSet::attention))
       ASSERT_TRUE(same_bits(run(*set, without, &mean.view).data(), got.data(), got.size())) << set->name;
   }
 }

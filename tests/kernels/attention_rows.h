@@ -74,7 +74,7 @@ inline std::string type_label(KvType type) {
 class AttentionOfOne : public ::testing::TestWithParam<std::tuple<const KernelSet*, KvType>> {
  public:
   static auto all() {
-    return ::testing::Combine(::testing::ValuesIn(kernels::levels_under_test()),
+    return ::testing::Combine(::testing::ValuesIn(kernels::levels_with_own(&KernelSet::attention)),
                               ::testing::Values(KvType::f16, KvType::int8, KvType::int4, KvType::f32));
   }
   static std::string label(const ::testing::TestParamInfo<ParamType>& info) {
@@ -94,7 +94,7 @@ class AttentionOfLevels : public ::testing::TestWithParam<KvType> {
 
 /// Runs every level but the scalar one on the queries of `scalar` and compares its output.
 inline void expect_levels_equal(const Rows& scalar, const KvBlocks& kv, uint32_t first_position) {
-  for (const KernelSet* set : kernels::levels_under_test()) {
+  for (const KernelSet* set : kernels::levels_with_own(&KernelSet::attention)) {
     if (set->level == kernels::Level::scalar) continue;
     Rows rows(scalar.rows, scalar.group, scalar.head_dim);
     std::copy(scalar.q.begin(), scalar.q.end(), rows.q.begin());

@@ -1,6 +1,9 @@
 #include "tests/kernels/levels.h"
 
+#include <asm/prctl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <sstream>
@@ -22,21 +25,30 @@ bool cpu_has_avx512() {
 
 }  // namespace
 
+bool cpu_has_amx() {
+  constexpr int kTileData = 18;
+  return cpu_has_avx512() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+         syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+}
+
 const std::vector<const KernelSet*>& levels_under_test() {
   static const std::vector<const KernelSet*> sets = [] {
     std::vector<const KernelSet*> found{kernel_set(Level::scalar)};
     if (cpu_has_avx2()) {
       found.push_back(kernel_set(Level::avx2));
       found.push_back(&emulated_avx512_set());
+      found.push_back(&emulated_amx_set());
     }
     if (cpu_has_avx512()) found.push_back(kernel_set(Level::avx512));
+    if (cpu_has_amx()) found.push_back(kernel_set(Level::amx));
     return found;
   }();
   return sets;
 }
 
 Repack repack_of(const KernelSet& set) {
-  return &set == &emulated_avx512_set() ? emulated_avx512_repack() : repack_of(set.level);
+  const bool emulated = &set == &emulated_avx512_set() || &set == &emulated_amx_set();
+  return emulated ? emulated_repack() : repack_of(set.level);
 }
 
 std::string level_label(const KernelSet& set) {

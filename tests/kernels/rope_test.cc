@@ -63,7 +63,7 @@ TEST(RopeAngles, RoundedAfterTheMagnitude) {
 }
 
 class Rope : public ::testing::TestWithParam<const KernelSet*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, Rope, ::testing::ValuesIn(levels_under_test()),
+INSTANTIATE_TEST_SUITE_P(Levels, Rope, ::testing::ValuesIn(levels_with_own(&KernelSet::rope)),
                          [](const auto& info) { return level_label(*info.param); });
 
 TEST_P(Rope, EverySizeEqualsScalarAndTwin) {

@@ -20,7 +20,7 @@ namespace {
 using tests::Guarded;
 
 class Store : public ::testing::TestWithParam<const KernelSet*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, Store, ::testing::ValuesIn(levels_under_test()),
+INSTANTIATE_TEST_SUITE_P(Levels, Store, ::testing::ValuesIn(levels_with_own(&KernelSet::store_k)),
                          [](const auto& info) { return level_label(*info.param); });
 
 uint16_t compiler_half(float f) {

@@ -39,6 +39,7 @@ std::vector<std::string> levels() {
   std::vector<std::string> out = {"scalar"};
   if (cpu.runs_avx2()) out.push_back("avx2");
   if (cpu.runs_avx512()) out.push_back("avx512");
+  if (cpu.runs_amx()) out.push_back("amx");
   return out;
 }
 

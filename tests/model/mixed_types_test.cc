@@ -147,8 +147,10 @@ TEST_F(MixedTypes, TheSameBitsAtEveryLevelAndInChunks) {
   ModelRunner scalar(model, {.kernels = "scalar"});
   const auto want = scalar.logits(tokens_, 512);
   const auto cpu = runtime::detect_cpu();
-  for (const std::string level : {"avx2", "avx512"}) {
-    if (!(level == "avx2" ? cpu.runs_avx2() : cpu.runs_avx512())) continue;  // tests/kernels runs it emulated
+  const std::pair<std::string, bool> levels[] = {
+      {"avx2", cpu.runs_avx2()}, {"avx512", cpu.runs_avx512()}, {"amx", cpu.runs_amx()}};
+  for (const auto& [level, runs] : levels) {
+    if (!runs) continue;  // tests/kernels runs it emulated
     ModelRunner runner(model, {.kernels = level});
     for (uint32_t chunk : {512u, 1u, 7u}) {
       const auto got = runner.logits(tokens_, chunk);

@@ -19,6 +19,7 @@ LEVEL_FLAGS = {
     "kernels/avx2": ["-mavx2", "-mfma", "-mf16c"],
     "kernels/avx512": ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"],
 }
+LEVEL_FLAGS["kernels/amx"] = LEVEL_FLAGS["kernels/avx512"] + ["-mamx-tile", "-mamx-int8"]
 
 
 def files_under(root, folders, suffixes):

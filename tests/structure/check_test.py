@@ -48,7 +48,8 @@ class Includes(Tree):
         self.refused("kernels/a.cc", '  #  include "shm/geometry.h"')
         for path, name in [("daemon/a.cc", "daemon/serve/engine.h"), ("daemon/a.cc", "client/codec.h"),
                            ("client/cli/a.cc", "shm/geometry.h"), ("client/cli/a.cc", "client/cli/b.h"),
-                           ("daemon/model/a.cc", "kernels/kernel_set.h"), ("kernels/avx2/a.cc", "kernels/panel.h")]:
+                           ("daemon/model/a.cc", "kernels/kernel_set.h"), ("kernels/avx2/a.cc", "kernels/panel.h"),
+                           ("kernels/amx/a.cc", "kernels/avx512/level.h")]:
             self.allowed(path, f'#include "{name}"')
 
     def test_libraries(self):

@@ -3,11 +3,13 @@
 # Rooms, by the longest path that fits. A room's own headers are always allowed to it.
 # "rooms": whose headers; a path with a suffix means that one header. "libraries": keys of LIBRARIES.
 ROOMS = {
-    "kernels": dict(rooms=["kernels/lanes", "kernels/scalar", "kernels/avx2", "kernels/avx512"], libraries=["intrinsics"]),
+    "kernels": dict(rooms=["kernels/lanes", "kernels/scalar", "kernels/avx2", "kernels/avx512", "kernels/amx"],
+                    libraries=["intrinsics"]),
     "kernels/lanes": dict(rooms=["kernels"], libraries=["intrinsics"], c_only=True),
     "kernels/scalar": dict(rooms=["kernels", "kernels/lanes"], libraries=[], c_only=True),
     "kernels/avx2": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar"], libraries=["intrinsics"], c_only=True),
     "kernels/avx512": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar"], libraries=["intrinsics"], c_only=True),
+    "kernels/amx": dict(rooms=["kernels", "kernels/lanes", "kernels/scalar", "kernels/avx512"], libraries=["intrinsics"], c_only=True),
     "shm": dict(rooms=[], libraries=["interprocess", "intrusive", "xxhash"]),
     "client": dict(rooms=[], libraries=["msgpack", "asio"]),
     "client/c_abi": dict(rooms=["client"], libraries=[]),
@@ -74,6 +76,8 @@ PUBLIC_HEADER_ROOMS = {"client": ["msgpack", "asio"]}
 EXCEPTIONS = {
     ("kernels/avx512/intrinsics.h", "tests/kernels/emulated_avx512.h"):
         "the level compiled over an emulation of its intrinsics, by the tests only",
+    ("kernels/amx/intrinsics.h", "tests/kernels/emulated_amx.h"): "the same",
+    ("kernels/amx/intrinsics.h", "tests/kernels/emulated_avx512.h"): "the same",
     ("tools/bench/peer/depth_bench.cc", "llama.h"): "a program of the peer's, built by hand against its headers",
     ("tools/bench/peer/depth_bench.cc", "ggml-backend.h"): "the same",
 }

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "daemon/runtime/cpu_features.h"
 #include "tests/support/temp_dir.h"
 #include "tools/bench/disturbance.h"
 #include "tools/bench/limits.h"
@@ -19,10 +18,9 @@ namespace {
 using kernels::Level;
 
 std::vector<Level> levels() {
-  const runtime::CpuFeatures cpu = runtime::detect_cpu();
-  std::vector<Level> out = {Level::scalar};
-  if (cpu.runs_avx2()) out.push_back(Level::avx2);
-  if (cpu.runs_avx512()) out.push_back(Level::avx512);
+  std::vector<Level> out;
+  for (const Level level : {Level::scalar, Level::avx2, Level::avx512, Level::amx})
+    if (runs_here(level)) out.push_back(level);
   return out;
 }
 

@@ -18,8 +18,8 @@ struct Bandwidth {
 
 struct Limits {
   std::vector<Bandwidth> bandwidths;
-  /// Operations per second of all threads by how many products are added in 16 bits: 1, 2, 4, 8 (loops.h). AVX-512: all
-  /// the same.
+  /// Operations per second of all threads by how many products are added in 16 bits: 1, 2, 4, 8 (loops.h). AVX-512,
+  /// AMX: all the same.
   std::array<double, 4> integer{};
   double floating = 0;  // f32 operations per second of all threads
 

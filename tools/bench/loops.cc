@@ -7,11 +7,30 @@
 
 #include <new>
 
+#include "daemon/runtime/cpu_features.h"
+
 namespace ellm::bench {
 namespace {
 
 using kernels::Level;
 using kernels::WeightType;
+
+/// A tile is 16 rows of 64 bytes; six of sums, as one has to wait for its last product.
+__attribute__((target("amx-tile,amx-int8"), noinline)) uint64_t dot_amx(uint64_t steps) {
+  struct alignas(64) {
+    uint8_t palette = 1, zeros[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const config;
+  asm volatile("ldtilecfg %0\n" ::"m"(config));  // all tiles are zero
+  for (uint64_t n = 0; n < steps; ++n) {
+    asm volatile(
+        "tdpbssd %tmm7, %tmm6, %tmm0\n tdpbssd %tmm7, %tmm6, %tmm1\n tdpbssd %tmm7, %tmm6, %tmm2\n"
+        "tdpbssd %tmm7, %tmm6, %tmm3\n tdpbssd %tmm7, %tmm6, %tmm4\n tdpbssd %tmm7, %tmm6, %tmm5\n");
+  }
+  asm volatile("tilerelease\n");
+  return 2 * 16 * 16 * 64 * 6 * steps;
+}
 
 __attribute__((target("avx512f,avx512vnni"), noinline)) uint64_t dot_avx512(uint64_t steps) {
   for (uint64_t n = 0; n < steps; ++n) {
@@ -128,6 +147,17 @@ constexpr size_t kHugePage = 2 << 20;
 
 }  // namespace
 
+bool runs_here(Level level) {
+  static const runtime::CpuFeatures cpu = runtime::detect_cpu();
+  switch (level) {
+    case Level::amx: return cpu.runs_amx();
+    case Level::avx512: return cpu.runs_avx512();
+    case Level::avx2: return cpu.runs_avx2();
+    case Level::scalar: return true;
+  }
+  return false;
+}
+
 int products_added(WeightType type) {
   switch (type) {
     case WeightType::q2_k:
@@ -144,12 +174,13 @@ int products_added(WeightType type) {
 }
 
 uint64_t run_integer_loop(Level level, int added, uint64_t steps) {
+  if (level == Level::amx) return dot_amx(steps);
   if (level == Level::avx512) return dot_avx512(steps);
   return level == Level::avx2 ? dot_avx2(added, steps) : dot_scalar(steps);
 }
 
 uint64_t run_fma_loop(Level level, uint64_t steps) {
-  if (level == Level::avx512) return fma_avx512(steps);
+  if (level >= Level::avx512) return fma_avx512(steps);
   return level == Level::avx2 ? fma_avx2(steps) : fma_scalar(steps);
 }
 

@@ -9,9 +9,12 @@
 
 namespace ellm::bench {
 
-/// Dot products of unsigned with signed bytes, the accumulators in registers. AVX-512: vpdpbusd. AVX2: maddubs, whose
-/// sums of `added` products (1, 2, 4, 8: as many as stay within 16 bits for codes of 8, 6, 5, 4 bits) are added before
-/// madd and add. Returns the operations (a multiplication or an addition of a weight: 2 a weight).
+/// Whether this CPU and this process have the level.
+bool runs_here(kernels::Level level);
+
+/// Dot products of bytes, the accumulators in registers. AMX: tdpbssd. AVX-512: vpdpbusd. AVX2: maddubs, whose sums of
+/// `added` products (1, 2, 4, 8: as many as stay within 16 bits for codes of 8, 6, 5, 4 bits) are added before madd and
+/// add. Returns the operations (a multiplication or an addition of a weight: 2 a weight).
 uint64_t run_integer_loop(kernels::Level level, int added, uint64_t steps);
 
 /// `added` of the codes of a quantised type. 1 also for codebooks of 8 bits.

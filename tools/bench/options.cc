@@ -87,7 +87,7 @@ void declare_options(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->check(CLI::Range(1u, 1000u));
   app.add_option("--kernels", o.kernels, "Instruction set; without it anything but the best is an error")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}));
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "amx"}));
   declare_work(app, o);
   app.add_option("--peer", o.peer,
                  "Directory of llama.cpp's programs, or URL of a server with OpenAI's API ($OPENAI_API_KEY)")

@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(10u, 1u << 20));
   app.add_option("-t,--threads", o.threads, "Compute threads (default: the physical cores)");
-  app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512")->capture_default_str();
+  app.add_option("--kernels", o.kernels, "auto, scalar, avx2, avx512, amx")->capture_default_str();
   app.add_flag("--as-served", o.as_served, "Keep the weights' types, and so rounded activations");
   app.add_flag("--json", o.json, "One JSON object per line");
   if (describe::describe_if_asked(app, argc, argv)) return 0;
