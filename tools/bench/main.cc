@@ -1,6 +1,5 @@
 // ellm-bench, started by `ellm bench`: how fast models run on this machine, beside what it can do at most and beside
 // another engine.
-#include <cpuid.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -22,24 +21,23 @@ namespace {
 using namespace ellm;
 using namespace ellm::bench;
 
-/// The processor's word alone, whatever its operating system has enabled.
-bool processor_has_avx512_vnni() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned kNeeded = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-  return (b & kNeeded) == kNeeded && (c & bit_AVX512VNNI) != 0;
+/// What the processor has, but its operating system does not give us; empty: nothing.
+std::string hidden_level(kernels::Level possible) {
+  const runtime::CpuFeatures processor = runtime::processor_features();
+  if (processor.runs_amx() && possible < kernels::Level::amx) return "AMX";
+  return processor.runs_avx512() && possible < kernels::Level::avx512 ? "AVX-512 VNNI" : "";
 }
 
 /// The level to measure. Anything but the processor's best must have been asked for.
 const kernels::KernelSet& choose(const Options& o, Report& report) {
   const kernels::KernelSet& set = model::choose_kernels(o.kernels.empty() ? "auto" : o.kernels);
   const kernels::KernelSet& possible = model::choose_kernels("auto");
-  const bool hidden = processor_has_avx512_vnni() && possible.level != kernels::Level::avx512;
-  if (hidden && o.kernels.empty())
-    throw std::runtime_error(
-        "this processor has AVX-512 VNNI, but its operating system or hypervisor does not enable it: the best "
-        "level here is " +
-        std::string(possible.name) + ", and --kernels " + possible.name + " measures it all the same");
+  const std::string hidden = hidden_level(possible.level);
+  if (!hidden.empty() && o.kernels.empty())
+    throw std::runtime_error("this processor has " + hidden +
+                             ", but its operating system or hypervisor does not enable it: the best level here is " +
+                             std::string(possible.name) + ", and --kernels " + possible.name +
+                             " measures it all the same");
   if (possible.level == kernels::Level::scalar && o.kernels.empty())
     throw std::runtime_error("this processor has no AVX2: --kernels scalar measures it all the same");
   if (set.level != possible.level)
