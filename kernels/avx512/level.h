@@ -13,6 +13,9 @@
 namespace ellm::kernels::ELLM_AVX512 {
 #include "kernels/level_functions.inc"
 
+/// matmul for the tokens from `first` on, a multiple of kTokenTile.
+void matmul_from(const MatmulArgs& args, uint32_t first) noexcept;
+
 // repack.cc
 void repack(const PanelMatrix& dst, std::byte* dst_data, const std::byte* src, uint32_t first, uint32_t last) noexcept;
 }  // namespace ellm::kernels::ELLM_AVX512

@@ -1,6 +1,8 @@
 // The matrix product around a level's tiles: groups of panels, tiles of tokens, the switch over types, what is written.
 // Compiled into every vector level: all in an anonymous namespace. HACKING.md, "The tile".
 #pragma once
+#include <type_traits>
+
 #include "kernels/kernel_set.h"
 #include "kernels/lanes/unroll.h"
 #include "kernels/panel_layout.h"
@@ -37,26 +39,30 @@ struct Tile {
              kOffsets * blocks;
     offset_pairs = (kOffset == 32 ? x.minus_pairs32 : x.minus_pairs16) + 2 * kOffsets * blocks;
   }
-  ELLM_INLINE void next() {
-    q += T * kBlock;
-    scale += T;
-    scaled_sum += T;
-    scaled_halves += 2 * T;
-    half_sums += 2 * T;
-    offset += kOffsets * T;
-    offset_pairs += 2 * kOffsets * T;
+  ELLM_INLINE void next() { skip(1); }
+  ELLM_INLINE void skip(uint32_t blocks) {
+    const size_t n = size_t{blocks} * T;
+    q += n * kBlock;
+    scale += n;
+    scaled_sum += n;
+    scaled_halves += 2 * n;
+    half_sums += 2 * n;
+    offset += kOffsets * n;
+    offset_pairs += 2 * kOffsets * n;
   }
 };
 
 /// Asks for the cache lines of a block that stands `kAhead` bytes further on, in the order in which P panels at a time
 /// are read: a panel's end is followed by the beginning of the one P panels on. `done`: bytes of the panels behind us.
-template <WeightType type, uint32_t P, size_t kAhead>
+/// kLocality: 3 for the first-level cache, 2 for the second.
+template <WeightType type, uint32_t P, size_t kAhead, int kLocality = 3>
 ELLM_INLINE void prefetch_block(Bytes panel, size_t panel_bytes, size_t done) {
   constexpr size_t kLine = 64;
   const size_t at = done + kAhead < panel_bytes ? done + kAhead : done + kAhead + (P - 1) * panel_bytes;
   unrolled<P>([&](auto p) ELLM_INLINE_LAMBDA {
-    unrolled<(quant_layout(type).block() + kLine - 1) / kLine>(
-        [&](auto line) ELLM_INLINE_LAMBDA { __builtin_prefetch(panel + p * panel_bytes + at + kLine * line); });
+    unrolled<(quant_layout(type).block() + kLine - 1) / kLine>([&](auto line) ELLM_INLINE_LAMBDA {
+      __builtin_prefetch(panel + p * panel_bytes + at + kLine * line, 0, kLocality);
+    });
   });
 }
 
@@ -103,15 +109,16 @@ void multiply_tokens(const MatmulArgs& a, uint32_t begin, uint32_t end, uint32_t
     for (; begin < end; ++begin) multiply_tile<Level, type, 1, T>(a, begin, first);
 }
 
-/// Panels in groups that stay in the L2 cache (Level::kCacheBytes of it) while all tokens pass over them.
+/// Panels in groups that stay in the L2 cache (Level::kCacheBytes of it) while all tokens from `from` on pass over
+/// them.
 template <class Level, WeightType type>
-void multiply(const MatmulArgs& a) {
+void multiply(const MatmulArgs& a, uint32_t from) {
   constexpr uint32_t kAtOnce = Level::panels_at_once(kTokenTile);
   const uint32_t fit = static_cast<uint32_t>(Level::kCacheBytes / a.w.panel_bytes) / kAtOnce * kAtOnce;
   const uint32_t step = fit == 0 ? kAtOnce : fit;
   for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
     const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
-    for (uint32_t first = 0, width; first < a.x.rows; first += width) {
+    for (uint32_t first = from, width; first < a.x.rows; first += width) {
       width = tile_width(first, a.x.rows);
       switch (width) {
         case 16: multiply_tokens<Level, type, 16>(a, begin, end, first); break;
@@ -124,26 +131,32 @@ void multiply(const MatmulArgs& a) {
   }
 }
 
-template <class Level>
-ELLM_INLINE void multiply_any(const MatmulArgs& a) {
-  switch (a.w.type) {
-    case WeightType::f32: return multiply<Level, WeightType::f32>(a);
-    case WeightType::f16: return multiply<Level, WeightType::f16>(a);
-    case WeightType::bf16: return multiply<Level, WeightType::bf16>(a);
-    case WeightType::q8_0: return multiply<Level, WeightType::q8_0>(a);
-    case WeightType::q4_0: return multiply<Level, WeightType::q4_0>(a);
-    case WeightType::q4_1: return multiply<Level, WeightType::q4_1>(a);
-    case WeightType::q5_0: return multiply<Level, WeightType::q5_0>(a);
-    case WeightType::q5_1: return multiply<Level, WeightType::q5_1>(a);
-    case WeightType::q2_k: return multiply<Level, WeightType::q2_k>(a);
-    case WeightType::q3_k: return multiply<Level, WeightType::q3_k>(a);
-    case WeightType::q4_k: return multiply<Level, WeightType::q4_k>(a);
-    case WeightType::q5_k: return multiply<Level, WeightType::q5_k>(a);
-    case WeightType::q6_k: return multiply<Level, WeightType::q6_k>(a);
-    case WeightType::iq4_nl: return multiply<Level, WeightType::iq4_nl>(a);
-    case WeightType::iq4_xs: return multiply<Level, WeightType::iq4_xs>(a);
-    case WeightType::mxfp4: return multiply<Level, WeightType::mxfp4>(a);
+/// f(std::integral_constant<WeightType, type>()).
+template <class F>
+ELLM_INLINE void with_type(WeightType type, F f) {
+  switch (type) {
+    case WeightType::f32: return f(std::integral_constant<WeightType, WeightType::f32>());
+    case WeightType::f16: return f(std::integral_constant<WeightType, WeightType::f16>());
+    case WeightType::bf16: return f(std::integral_constant<WeightType, WeightType::bf16>());
+    case WeightType::q8_0: return f(std::integral_constant<WeightType, WeightType::q8_0>());
+    case WeightType::q4_0: return f(std::integral_constant<WeightType, WeightType::q4_0>());
+    case WeightType::q4_1: return f(std::integral_constant<WeightType, WeightType::q4_1>());
+    case WeightType::q5_0: return f(std::integral_constant<WeightType, WeightType::q5_0>());
+    case WeightType::q5_1: return f(std::integral_constant<WeightType, WeightType::q5_1>());
+    case WeightType::q2_k: return f(std::integral_constant<WeightType, WeightType::q2_k>());
+    case WeightType::q3_k: return f(std::integral_constant<WeightType, WeightType::q3_k>());
+    case WeightType::q4_k: return f(std::integral_constant<WeightType, WeightType::q4_k>());
+    case WeightType::q5_k: return f(std::integral_constant<WeightType, WeightType::q5_k>());
+    case WeightType::q6_k: return f(std::integral_constant<WeightType, WeightType::q6_k>());
+    case WeightType::iq4_nl: return f(std::integral_constant<WeightType, WeightType::iq4_nl>());
+    case WeightType::iq4_xs: return f(std::integral_constant<WeightType, WeightType::iq4_xs>());
+    case WeightType::mxfp4: return f(std::integral_constant<WeightType, WeightType::mxfp4>());
   }
+}
+
+template <class Level>
+ELLM_INLINE void multiply_any(const MatmulArgs& a, uint32_t from = 0) {
+  with_type(a.w.type, [&](auto type) ELLM_INLINE_LAMBDA { multiply<Level, type>(a, from); });
 }
 
 }  // namespace
