@@ -64,7 +64,7 @@ ExpertsPass::ExpertsPass(const ModelConfig& config, const kernels::KernelSet& ke
   groups_.reserve(config.experts + 1);
 }
 
-void ExpertsPass::run(Worker& worker, const Layer& layer, float* residual, uint32_t n) {
+void ExpertsPass::run(Worker& worker, const Layer& layer, FloatRows residual, uint32_t n) {
   route(worker, layer, residual, n);
   if (worker.index() == 0) group(layer, n);
   worker.barrier();
@@ -73,7 +73,7 @@ void ExpertsPass::run(Worker& worker, const Layer& layer, float* residual, uint3
   down(worker);
   const auto [first, last] = worker.share(n);
   for (uint32_t r = first; r < last; ++r) {
-    float* x = residual + size_t{r} * c_.embedding;
+    float* x = residual[r];
     for (uint32_t s = 0; s < slots_; ++s) {
       const Choice& choice = choices_[size_t{r} * slots_ + s];
       const float* out = out_ + size_t{choice.pair} * c_.embedding;
@@ -84,12 +84,12 @@ void ExpertsPass::run(Worker& worker, const Layer& layer, float* residual, uint3
 }
 
 /// Which experts each row uses, and how much each counts.
-void ExpertsPass::route(Worker& worker, const Layer& layer, const float* residual, uint32_t n) {
+void ExpertsPass::route(Worker& worker, const Layer& layer, FloatRows residual, uint32_t n) {
   const Activations x = Activations::bind(router_memory_, n, c_.embedding);
   const auto [first, last] = worker.share(n);
   for (uint32_t r = first; r < last; ++r) {
     float* normed = normed_ + size_t{r} * c_.embedding;
-    k_.rms_norm(residual + size_t{r} * c_.embedding, layer.feed_forward_norm, c_.embedding, c_.norm_epsilon, normed);
+    k_.rms_norm(residual[r], layer.feed_forward_norm, c_.embedding, c_.norm_epsilon, normed);
     pack(layer.router, x, r, normed, 0, x.blocks());
     if (layer.shared_gate.rows != 0) pack(layer.shared_gate, x, r, normed, 0, x.blocks());
   }

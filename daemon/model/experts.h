@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "daemon/model/float_rows.h"
 #include "daemon/model/model.h"
 #include "daemon/runtime/memory.h"
 #include "daemon/runtime/worker_pool.h"
@@ -17,7 +18,7 @@ class ExpertsPass {
   ExpertsPass(const ModelConfig& config, const kernels::KernelSet& kernels, uint32_t max_rows);
 
   /// Adds what the experts give for n rows to `residual`, (n, embedding). Begins and ends behind a barrier.
-  void run(runtime::Worker& worker, const Layer& layer, float* residual, uint32_t n);
+  void run(runtime::Worker& worker, const Layer& layer, FloatRows residual, uint32_t n);
 
   /// Bytes of working memory, about.
   static uint64_t bytes(const ModelConfig& config, uint32_t max_rows);
@@ -37,7 +38,7 @@ class ExpertsPass {
     uint32_t pair;
   };
 
-  void route(runtime::Worker& worker, const Layer& layer, const float* residual, uint32_t n);
+  void route(runtime::Worker& worker, const Layer& layer, FloatRows residual, uint32_t n);
   void choose(uint32_t row);
   void group(const Layer& layer, uint32_t n);
   void pack_inputs(runtime::Worker& worker);

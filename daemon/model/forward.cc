@@ -125,7 +125,6 @@ struct ForwardPass::Impl {
     if (form.f32) k.pack_f32(dst, row, x, first_block, last_block);
   }
   uint32_t n() const { return static_cast<uint32_t>(rows.size()); }
-  float* qkv_row(uint32_t row) const { return b.qkv + size_t{row} * (q_dim + 2 * kv_dim); }
   bool head_groups_are_blocks() const { return group * c.head_dim % kernels::kBlock == 0; }
 };
 
@@ -164,7 +163,7 @@ void ForwardPass::Impl::run(Worker& worker) {
 void ForwardPass::Impl::embed(Worker& worker) {
   const auto [first, last] = worker.share(n());
   for (uint32_t r = first; r < last; ++r) {
-    float* x = b.residual + size_t{r} * c.embedding;
+    float* x = b.residual[r];
     kernels::dequantize_row(w.token_embedding, rows[r].token, x);
     if (c.embedding_scale != 1)
       for (uint32_t i = 0; i < c.embedding; ++i) x[i] *= c.embedding_scale;
@@ -194,7 +193,7 @@ Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight
   float* scratch = b.norm_scratch + size_t{worker.index()} * c.embedding;
   for (uint32_t i = first; i < last && first_block < last_block; ++i) {
     const uint32_t row = which.empty() ? i : which[i];
-    k.rms_norm(b.residual + size_t{row} * c.embedding, weight, c.embedding, c.norm_epsilon, scratch);
+    k.rms_norm(b.residual[row], weight, c.embedding, c.norm_epsilon, scratch);
     pack(packed, i, scratch, first_block, last_block, form);
   }
   if (!alone) worker.barrier();
@@ -206,15 +205,14 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
   const Activations x = norm_and_pack(worker, l.attention_norm, forms[index].attention, {}, n());
 
   const uint32_t q_panels = l.q.panels(), k_panels = l.k.panels(), v_panels = l.v.panels();
-  const size_t stride = q_dim + 2 * kv_dim;
   for_panels(worker, q_panels + k_panels + v_panels, 1, [&](uint32_t first, uint32_t last) {
     const auto part = [&](const PanelMatrix& m, uint32_t begin, float* out, const float* bias) {
       const uint32_t end = begin + m.panels(), from = std::max(first, begin), to = std::min(last, end);
-      if (from < to) k.matmul({m, x, from - begin, to - begin, out, stride, bias});
+      if (from < to) k.matmul({m, x, from - begin, to - begin, out, b.qkv.stride, bias});
     };
-    part(l.q, 0, b.qkv, l.q_bias);
-    part(l.k, q_panels, b.qkv + q_dim, l.k_bias);
-    part(l.v, q_panels + k_panels, b.qkv + q_dim + kv_dim, l.v_bias);
+    part(l.q, 0, b.qkv.data, l.q_bias);
+    part(l.k, q_panels, b.qkv.data + q_dim, l.k_bias);
+    part(l.v, q_panels + k_panels, b.qkv.data + q_dim + kv_dim, l.v_bias);
   });
   worker.barrier();
 
@@ -233,17 +231,17 @@ void ForwardPass::Impl::layer(Worker& worker, uint32_t index) {
 /// Adds the product of a matrix with each of `inputs` to the residual stream; with a `post_norm` their normalised sum.
 void ForwardPass::Impl::project(Worker& worker, const PanelMatrix& m, std::span<const Activations> inputs,
                                 const float* bias, const float* post_norm) {
-  float* out = post_norm ? b.branch : b.residual;
+  const FloatRows out = post_norm ? b.branch : b.residual;
   for_panels(worker, m.panels(), 1, [&](uint32_t first, uint32_t last) {
-    k.matmul({m, inputs[0], first, last, out, c.embedding, bias, post_norm == nullptr});
+    k.matmul({m, inputs[0], first, last, out.data, out.stride, bias, post_norm == nullptr});
     for (const Activations& input : inputs.subspan(1))
-      k.matmul({m, input, first, last, out, c.embedding, nullptr, true});
+      k.matmul({m, input, first, last, out.data, out.stride, nullptr, true});
   });
   worker.barrier();
   if (!post_norm) return;
   const auto [first, last] = worker.share(n());
   for (uint32_t r = first; r < last; ++r) {
-    float *branch = b.branch + size_t{r} * c.embedding, *x = b.residual + size_t{r} * c.embedding;
+    float *branch = b.branch[r], *x = b.residual[r];
     k.rms_norm(branch, post_norm, c.embedding, c.norm_epsilon, branch);
     for (uint32_t i = 0; i < c.embedding; ++i) x[i] += branch[i];
   }
@@ -256,14 +254,14 @@ void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
   const Activations activated = b.activated.shared(n());
   const auto activate = c.activation == Activation::gelu ? k.gelu_mul : k.silu_mul;
   for_panels(worker, l.gate.panels(), 2, [&](uint32_t first, uint32_t last) {
-    k.matmul({l.gate, x, first, last, b.gate, c.feed_forward});
-    k.matmul({l.up, x, first, last, b.up, c.feed_forward});
+    k.matmul({l.gate, x, first, last, b.gate.data, b.gate.stride});
+    k.matmul({l.up, x, first, last, b.up.data, b.up.stride});
     const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.feed_forward);
     for (uint32_t r = 0; r < n(); ++r) {
-      float* gate = b.gate + size_t{r} * c.feed_forward + from;
-      activate(gate, b.up + size_t{r} * c.feed_forward + from, to - from, gate);
-      pack(activated, r, b.gate + size_t{r} * c.feed_forward, from / kernels::kBlock,
-           (to + kernels::kBlock - 1) / kernels::kBlock, forms[index].down);
+      float* gate = b.gate[r] + from;
+      activate(gate, b.up[r] + from, to - from, gate);
+      pack(activated, r, b.gate[r], from / kernels::kBlock, (to + kernels::kBlock - 1) / kernels::kBlock,
+           forms[index].down);
     }
   });
   worker.barrier();
@@ -293,8 +291,8 @@ void ForwardPass::Impl::rope_head_group(uint32_t row, uint32_t kv_head, uint32_t
   const auto half = static_cast<uint32_t>((own_rope ? *model->window_rope() : model->rope()).frequency.size());
   const float* cos = (own_rope ? b.window_cos : b.cos) + size_t{row} * half;
   const float* sin = (own_rope ? b.window_sin : b.sin) + size_t{row} * half;
-  float* q = qkv_row(row) + size_t{kv_head} * group * c.head_dim;
-  float* key = qkv_row(row) + q_dim + size_t{kv_head} * c.head_dim;
+  float* q = b.qkv[row] + size_t{kv_head} * group * c.head_dim;
+  float* key = b.qkv[row] + q_dim + size_t{kv_head} * c.head_dim;
   const float* value = key + kv_dim;
   const auto turn = [&](float* head, const float* norm) {
     if (norm) k.rms_norm(head, norm, c.head_dim, c.norm_epsilon, head);
@@ -356,8 +354,8 @@ kernels::AttentionArgs ForwardPass::Impl::attention_args(Worker& worker, const A
   const auto& pointers = block_pointers[worker.index()];
   const uint32_t row = chunk_row[item.chunk] + item.first_row;
   const size_t head_column = size_t{item.kv_head} * group * c.head_dim;
-  return {.q = qkv_row(row) + head_column,
-          .q_stride = q_dim + 2 * kv_dim,
+  return {.q = b.qkv[row] + head_column,
+          .q_stride = b.qkv.stride,
           .out = b.attended + size_t{row} * q_dim + head_column,
           .out_stride = q_dim,
           .rows = item.rows,
@@ -406,7 +404,7 @@ void ForwardPass::Impl::attend_stack(Worker& worker, const AttentionItem& item, 
   for (uint32_t i = 0; i < item.rows; ++i) {
     const uint32_t index = plan.order()[item.chunk + i];
     const Chunk& chunk = chunks[index];
-    stack[i] = {qkv_row(chunk_row[index]) + size_t{item.kv_head} * group * c.head_dim, chunk.first_position,
+    stack[i] = {b.qkv[chunk_row[index]] + size_t{item.kv_head} * group * c.head_dim, chunk.first_position,
                 partials_of(index, item.kv_head)};
     const uint32_t pages = chunk.first_position / shm::kPageTokens + 1 - first_page;
     for (uint32_t p = 0; p < kernels::kSegmentPages; ++p) {

@@ -21,6 +21,10 @@ class Arena {
     return at;
   }
   float* floats(size_t n) { return reinterpret_cast<float*>(take(n * sizeof(float))); }
+  FloatRows rows(size_t n, size_t columns) {
+    const size_t stride = FloatRows::stride_of(columns);
+    return {floats(n * stride), stride};
+  }
   size_t used() const { return used_; }
 
  private:
@@ -30,18 +34,18 @@ class Arena {
 
 void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, uint32_t logits, uint32_t workers) {
   const uint32_t q_dim = c.heads * c.head_dim, kv_dim = c.kv_heads * c.head_dim;
-  b.residual = arena.floats(size_t{rows} * c.embedding);
-  b.qkv = arena.floats(size_t{rows} * (q_dim + 2 * kv_dim));
+  b.residual = arena.rows(rows, c.embedding);
+  b.qkv = arena.rows(rows, q_dim + 2 * kv_dim);
   b.attended = arena.floats(size_t{rows} * q_dim);
   const uint32_t feed_forward = c.experts == 0 ? c.feed_forward : 0;  // experts have buffers of their own
-  b.gate = arena.floats(size_t{rows} * feed_forward);
-  b.up = arena.floats(size_t{rows} * feed_forward);
+  b.gate = arena.rows(rows, feed_forward);
+  b.up = arena.rows(rows, feed_forward);
   b.cos = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   b.sin = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   const uint32_t window_pairs = c.window_rope ? c.window_rope->dimensions / 2 : 0;
   b.window_cos = arena.floats(size_t{rows} * window_pairs);
   b.window_sin = arena.floats(size_t{rows} * window_pairs);
-  b.branch = arena.floats(size_t{rows} * c.embedding);
+  b.branch = arena.rows(rows, c.embedding);
   b.logits = arena.floats(size_t{logits} * c.vocabulary);
   b.norm_scratch = arena.floats(size_t{workers} * c.embedding);
   b.partials = arena.floats(b.partial_results * kernels::attention_partial_floats(c.head_dim));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/model/config.h"
+#include "daemon/model/float_rows.h"
 #include "daemon/runtime/memory.h"
 #include "kernels/activations.h"
 
@@ -33,12 +34,12 @@ struct StepBuffers {
               uint32_t workers);
 
   // shapes: n is the step's number of rows
-  float* residual = nullptr;  // (n, embedding)
-  float* qkv = nullptr;       // (n, q | k | v)
-  float* branch = nullptr;    // (n, embedding): what a norm changes before it joins the residual stream
+  FloatRows residual;         // (n, embedding)
+  FloatRows qkv;              // (n, q | k | v)
+  FloatRows branch;           // (n, embedding): what a norm changes before it joins the residual stream
   float* attended = nullptr;  // (n, heads * head_dim)
-  float* gate = nullptr;      // (n, feed_forward)
-  float* up = nullptr;        // (n, feed_forward)
+  FloatRows gate;             // (n, feed_forward)
+  FloatRows up;               // (n, feed_forward)
   float* cos = nullptr;       // (n, rope.dimensions / 2)
   float* sin = nullptr;
   float* window_cos = nullptr;  // the same for layers with a sliding window, where their RoPE differs

@@ -179,6 +179,12 @@ TEST_P(Matmul, ManyPanels) {
   if (GetParam() == WeightType::f32) check(Problem(GetParam(), 40, 4200, 17, rng_));
 }
 
+// More tokens than a level lets pass over the panels together, because there are many or they are wide.
+TEST_P(Matmul, ManyTokens) {
+  check(Problem(GetParam(), 20, k_quant() ? 256 : 96, 293, rng_));
+  check(Problem(GetParam(), 3, 16384, 85, rng_));
+}
+
 TEST_P(Matmul, BiasAndAccumulate) {
   for (bool bias : {false, true}) {
     for (bool accumulate : {false, true}) {
@@ -216,7 +222,7 @@ TEST_P(Matmul, AbnormalScales) {
   if (!is_quantised(GetParam())) return;
   const int at = twin::scale_place(GetParam()).d;
   for (int half : {0x7c00, 0xfc00, 0x7e00, 0x0001, 0x8001, 0x7bff}) {
-    Problem p(GetParam(), 20, 256, 5, rng_);
+    Problem p(GetParam(), 20, 256, 21, rng_);
     std::byte* row = const_cast<std::byte*>(p.row(3));
     if (at >= 0) {
       put(row + at, half);
