@@ -44,7 +44,8 @@ struct Activations {
   int32_t* minus_sum16 = nullptr;     // Q5_0, MXFP4
   int32_t* minus_sum128 = nullptr;    // Q8_0, whose panels hold the weights plus 128; IQ4's codebook
   int32_t* minus_halves32 = nullptr;  // Q6_K: of the block's columns 0 … 15 and 16 … 31
-  // The same as two sums of 16 bits (AVX2), of columns 0 and 1 of every four, 2 and 3 of every four.
+  // The same as two sums of 16 bits, of columns 0 and 1 of every four, 2 and 3 of every four. Only the AVX2 level reads
+  // them; those above leave them unwritten.
   int16_t* minus_pairs16 = nullptr;
   int16_t* minus_pairs32 = nullptr;
   float* f32 = nullptr;  // the values themselves, zero-padded

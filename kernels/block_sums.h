@@ -16,7 +16,8 @@ struct PairSums {
   int32_t of[4];
 };
 
-/// Fills entry i (block and row) of every array but q. Static: a level's objects may not share inline functions.
+/// Fills entry i (block and row) of every array but q (the AVX-512 level does so for many blocks at a time). Static: a
+/// level's objects may not share inline functions.
 static inline __attribute__((always_inline, unused)) void store_sums(const Activations& x, size_t i, float scale,
                                                                      const PairSums& pairs) {
   const int32_t low = pairs.of[0] + pairs.of[1], high = pairs.of[2] + pairs.of[3], sum = low + high;

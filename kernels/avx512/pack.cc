@@ -1,7 +1,7 @@
 // Activations into tiles at the AVX-512 level: a block of 32 values is two registers.
 #include "kernels/avx512/intrinsics.h"
+#include "kernels/avx512/lanes.h"
 #include "kernels/avx512/level.h"
-#include "kernels/block_sums.h"
 
 namespace ellm::kernels::ELLM_AVX512 {
 namespace {
@@ -10,73 +10,148 @@ namespace {
 struct Block {
   __m512 low, high;
 };
-inline __attribute__((always_inline)) Block load_block(const float* x, uint32_t n) {
+ELLM_INLINE Block load_block(const float* x, uint32_t n) {
   if (n >= kBlock) return {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
   const uint32_t mask = (1u << n) - 1;
   const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask & 0xffff), x);
   return {low, n > 16 ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), x + 16) : _mm512_setzero_ps()};
 }
 
-inline __attribute__((always_inline)) __m512 magnitude(__m512 v) {
-  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(INT32_MAX)));
+/// Blocks that are packed together, each in a lane of its own.
+constexpr uint32_t kGroup = 16;
+
+/// What is stored of a group, block after block.
+struct Group {
+  alignas(64) int8_t q[kGroup][kBlock];
+  float scale[kGroup], scaled_sum[kGroup], scaled_halves[kGroup][2];
+  int32_t minus_sum8[kGroup], minus_sum16[kGroup], minus_sum128[kGroup], minus_halves32[kGroup][2];
+  int16_t half_sums[kGroup][2];
+};
+
+/// |v|, NaN as `least` (the second operand of max is what a NaN leaves).
+ELLM_INLINE __m512 magnitude(const float* v, __m512 least) {
+  return _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(v)), least);
 }
 
-/// v * factor within ±127, NaN as -127 (the second operand of min and max is what a NaN leaves).
-inline __attribute__((always_inline)) __m512i rounded(__m512 v, __m512 factor) {
-  const __m512 limit = _mm512_set1_ps(127);
-  const __m512 least = _mm512_max_ps(_mm512_mul_ps(v, factor), _mm512_set1_ps(-127));
-  return _mm512_cvtps_epi32(_mm512_min_ps(least, limit));
+/// v * factor, NaN as `least`: v is at most 127 / factor, so that nothing else leaves ±127.
+ELLM_INLINE __m512i rounded(__m512 v, float factor, float least) {
+  return _mm512_cvtps_epi32(_mm512_max_ps(_mm512_mul_ps(v, _mm512_set1_ps(factor)), _mm512_set1_ps(least)));
 }
 
-/// The 16-lane tree: lane j with lane j + half.
-inline __attribute__((always_inline)) float tree_sum(__m512 v) {
-  const __m256 eight =
-      _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_castps512_ps256(_mm512_shuffle_f32x4(v, v, 0x4e)));
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+/// The sums over the four parts of each of four vectors, one vector's after the other's.
+ELLM_INLINE __m512i part_sums(const __m512i* v) {
+  const auto halves = [](__m512i a, __m512i b) ELLM_INLINE_LAMBDA {
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
+  };
+  const __m512i ab = halves(v[0], v[1]), cd = halves(v[2], v[3]);
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88), _mm512_shuffle_i32x4(ab, cd, 0xdd));
 }
 
-/// Columns 0 … 3 of every four.
-inline __attribute__((always_inline)) __m128i fours(__m512i v) {
-  const __m256i eight =
-      _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_castsi512_si256(_mm512_shuffle_i32x4(v, v, 0x4e)));
-  return _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+/// The sum of the two numbers of each block: a has those of blocks 0 … 7, b of 8 … 15.
+ELLM_INLINE __m512i block_sums(__m512i a, __m512i b) {
+  const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_permutex2var_epi32(a, first, b), _mm512_permutex2var_epi32(a, second, b));
 }
-/// Of a block's 32 numbers.
-inline __attribute__((always_inline)) PairSums pair_sums(__m512i low, __m512i high) {
-  PairSums sums;
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(sums.of), _mm_hadd_epi32(fours(low), fours(high)));
-  return sums;
+
+ELLM_INLINE __m512i negated(__m512i v) { return _mm512_sub_epi32(_mm512_setzero_si512(), v); }
+
+/// The first n blocks of a group, those behind them all zeros. Bytes and 32-bit sums of bytes are exact, so that only
+/// the products x q need the order of the 16 lanes.
+void quantise(const float* x, uint32_t n, Group& to) {
+  const __m512 largest = Avx512Lanes::fold16<Avx512Lanes::Max>([x](auto block) ELLM_INLINE_LAMBDA -> Avx512Lanes {
+                           const float* v = x + block * kBlock;
+                           return {magnitude(v, magnitude(v + 16, _mm512_setzero_ps()))};
+                         }).v;
+  const __mmask16 any = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(1e-30f), _CMP_GE_OQ);
+  alignas(64) float factor[kGroup], least[kGroup];
+  _mm512_store_ps(factor, _mm512_maskz_div_ps(any, _mm512_set1_ps(127), largest));
+  _mm512_store_ps(least, _mm512_maskz_mov_ps(any, _mm512_set1_ps(-127)));
+
+  __m512 xq[kGroup];
+  __m512i sums[kGroup / 2], squares[kGroup / 2];  // of four columns each: a part has two blocks' low and high halves
+  for (uint32_t pair = 0; 2 * pair < n; ++pair) {
+    __m512i words[2];
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t block = 2 * pair + i;
+      const __m512 low = _mm512_loadu_ps(x + block * kBlock), high = _mm512_loadu_ps(x + block * kBlock + 16);
+      const __m512i ql = rounded(low, factor[block], least[block]), qh = rounded(high, factor[block], least[block]);
+      xq[block] = _mm512_fmadd_ps(high, _mm512_cvtepi32_ps(qh), _mm512_mul_ps(low, _mm512_cvtepi32_ps(ql)));
+      words[i] = _mm512_packs_epi32(ql, qh);
+    }
+    const __m512i bytes = _mm512_packs_epi16(words[0], words[1]), size = _mm512_abs_epi8(bytes);
+    const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_store_si512(to.q[2 * pair], _mm512_permutexvar_epi32(in_order, bytes));
+    sums[pair] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+    squares[pair] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), size, size);
+  }
+
+  for (uint32_t pair = (n + 1) / 2; pair < kGroup / 2; ++pair) {
+    xq[2 * pair] = xq[2 * pair + 1] = _mm512_setzero_ps();
+    sums[pair] = squares[pair] = _mm512_setzero_si512();
+  }
+
+  const __m512 products =
+      Avx512Lanes::fold16<Avx512Lanes::Sum>([&xq](auto b) ELLM_INLINE_LAMBDA -> Avx512Lanes { return {xq[b]}; }).v;
+  const __m512 fitted =
+      _mm512_div_ps(products, _mm512_cvtepi32_ps(block_sums(part_sums(squares), part_sums(squares + 4))));
+  const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(fitted), _mm512_set1_ps(3.402823466e38f), _CMP_LE_OQ);
+  const __m512 scale =
+      _mm512_maskz_mov_ps(any, _mm512_mask_blend_ps(finite, _mm512_div_ps(largest, _mm512_set1_ps(127)), fitted));
+  _mm512_storeu_ps(to.scale, scale);
+
+  const __m512i halves[2] = {part_sums(sums), part_sums(sums + 4)};
+  const __m512i sum = block_sums(halves[0], halves[1]);
+  _mm512_storeu_ps(to.scaled_sum, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
+  _mm512_storeu_si512(to.minus_sum8, _mm512_slli_epi32(negated(sum), 3));
+  _mm512_storeu_si512(to.minus_sum16, _mm512_slli_epi32(negated(sum), 4));
+  _mm512_storeu_si512(to.minus_sum128, _mm512_slli_epi32(negated(sum), 7));
+  for (int i = 0; i < 2; ++i) {
+    const __m512i twice =
+        _mm512_add_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8 * i));
+    _mm512_storeu_ps(to.scaled_halves[8 * i],
+                     _mm512_mul_ps(_mm512_permutexvar_ps(twice, scale), _mm512_cvtepi32_ps(halves[i])));
+    _mm512_storeu_si512(to.minus_halves32[8 * i], _mm512_slli_epi32(negated(halves[i]), 5));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.half_sums[8 * i]), _mm512_cvtepi32_epi16(halves[i]));
+  }
+}
+
+/// Entry k of the group becomes entry k * step of an array, of `Size` bytes each.
+template <size_t Size>
+ELLM_INLINE void spread(const void* from, void* to, uint32_t n, size_t step) {
+  auto* source = static_cast<const char*>(from);
+  auto* target = static_cast<char*>(to);
+  for (; n > 0; --n, source += Size, target += step * Size) __builtin_memcpy(target, source, Size);
 }
 
 }  // namespace
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
-    const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
-    const size_t i = size_t{tile.first} * dst.blocks() + in_tile;
-    int8_t* q = dst.q + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
-    const Block v = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
-    // A NaN is the first operand each time, and counts as nothing.
-    const __m512 zero = _mm512_setzero_ps();
-    const __m512 most = _mm512_max_ps(_mm512_max_ps(magnitude(v.low), zero), _mm512_max_ps(magnitude(v.high), zero));
-    const float a = _mm512_reduce_max_ps(most);
-    if (a < 1e-30f) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm_setzero_si128());
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm_setzero_si128());
-      store_sums(dst, i, 0, {});
-      continue;
+  for (uint32_t b = first_block; b < last_block; b += kGroup) {
+    const uint32_t n = last_block - b < kGroup ? last_block - b : kGroup;
+    const uint32_t left = dst.cols - b * kBlock, values = left < n * kBlock ? left : n * kBlock;
+    const float* from = x + size_t{b} * kBlock;
+    alignas(64) float padded[kGroup * kBlock];
+    if (values < kGroup * kBlock) {
+      for (uint32_t c = 0; c < kGroup * kBlock; c += 16) {
+        _mm512_store_ps(padded + c, c < values ? Avx512Lanes::load_first(from + c, values - c).v : _mm512_setzero_ps());
+      }
+      from = padded;
     }
-    const __m512 factor = _mm512_set1_ps(127 / a);
-    const __m512i low = rounded(v.low, factor), high = rounded(v.high, factor);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(low));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(high));
-    const __m512 ql = _mm512_cvtepi32_ps(low), qh = _mm512_cvtepi32_ps(high);
-    const float xq = tree_sum(_mm512_fmadd_ps(v.high, qh, _mm512_mul_ps(v.low, ql)));
-    const float qq = tree_sum(_mm512_fmadd_ps(qh, qh, _mm512_mul_ps(ql, ql)));
-    store_sums(dst, i, fitted_scale(xq, qq, a), pair_sums(low, high));
+    Group group;
+    quantise(from, n, group);
+    const size_t i = size_t{tile.first} * dst.blocks() + size_t{b} * tile.width + (row - tile.first);
+    const size_t w = tile.width;
+    spread<kBlock>(group.q, dst.q + i * kBlock, n, w);
+    spread<4>(group.scale, dst.scale + i, n, w);
+    spread<4>(group.scaled_sum, dst.scaled_sum + i, n, w);
+    spread<8>(group.scaled_halves, dst.scaled_halves + 2 * i, n, w);
+    spread<4>(group.half_sums, dst.half_sums + 2 * i, n, w);
+    spread<4>(group.minus_sum8, dst.minus_sum8 + i, n, w);
+    spread<4>(group.minus_sum16, dst.minus_sum16 + i, n, w);
+    spread<4>(group.minus_sum128, dst.minus_sum128 + i, n, w);
+    spread<8>(group.minus_halves32, dst.minus_halves32 + 2 * i, n, w);
   }
 }
 
