@@ -60,7 +60,7 @@ struct KernelSet {
   /// The product of MatmulArgs. No scratch memory but the stack.
   void (*matmul)(const MatmulArgs& args) noexcept;
 
-  /// Packs columns [32 * first_block, 32 * last_block) of row `row`: x points at the row's first column.
+  /// Packs columns [32 * first_block, 32 * last_block) of row `row`; x points at the first of these.
   void (*pack_q8)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
                   uint32_t last_block) noexcept;
   void (*pack_f32)(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,

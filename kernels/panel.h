@@ -19,6 +19,11 @@ struct PanelMatrix {
   size_t panel_bytes;  // a multiple of 64
 
   uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  /// Panels [first, last) as a matrix of its own.
+  PanelMatrix part(uint32_t first, uint32_t last) const {
+    const uint32_t before = first * kPanelRows, end = last == panels() ? rows : last * kPanelRows;
+    return {type, end - before, cols, data + first * panel_bytes, panel_bytes};
+  }
 };
 
 /// Bytes of one panel of `cols` columns (a multiple of 64). Float types pad the columns to a multiple of 32 with zeros.

@@ -201,7 +201,7 @@ void ExpertsPass::gate_and_up(Worker& worker) {
     for (uint32_t i = 0; i < g.input.rows; ++i) {
       float* row = gate_out + size_t{i} * widest_;
       k_.silu_mul(row + from, up_out + size_t{i} * widest_ + from, to - from, row + from);
-      pack(g.expert->down, g.activated, i, row, first, last);
+      pack(g.expert->down, g.activated, i, row + from, first, last);
     }
   });
   worker.barrier();

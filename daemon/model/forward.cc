@@ -194,7 +194,7 @@ Activations ForwardPass::Impl::norm_and_pack(Worker& worker, const float* weight
   for (uint32_t i = first; i < last && first_block < last_block; ++i) {
     const uint32_t row = which.empty() ? i : which[i];
     k.rms_norm(b.residual[row], weight, c.embedding, c.norm_epsilon, scratch);
-    pack(packed, i, scratch, first_block, last_block, form);
+    pack(packed, i, scratch + first_block * kernels::kBlock, first_block, last_block, form);
   }
   if (!alone) worker.barrier();
   return packed;
@@ -253,16 +253,21 @@ void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
   const Activations x = norm_and_pack(worker, l.feed_forward_norm, forms[index].feed_forward, {}, n());
   const Activations activated = b.activated.shared(n());
   const auto activate = c.activation == Activation::gelu ? k.gelu_mul : k.silu_mul;
-  for_panels(worker, l.gate.panels(), 2, [&](uint32_t first, uint32_t last) {
-    k.matmul({l.gate, x, first, last, b.gate.data, b.gate.stride});
-    k.matmul({l.up, x, first, last, b.up.data, b.up.stride});
-    const uint32_t from = first * kernels::kPanelRows, to = std::min(last * kernels::kPanelRows, c.feed_forward);
+  const FloatRows gate = b.gate[worker.index()], up = b.up[worker.index()];
+  const auto part = [&](uint32_t first, uint32_t last) {
+    const uint32_t panels = last - first, from = first * kernels::kPanelRows, first_block = from / kernels::kBlock;
+    const uint32_t columns = std::min(last * kernels::kPanelRows, c.feed_forward) - from;
+    const uint32_t last_block = first_block + (columns + kernels::kBlock - 1) / kernels::kBlock;
+    k.matmul({l.gate.part(first, last), x, 0, panels, gate.data, gate.stride});
+    k.matmul({l.up.part(first, last), x, 0, panels, up.data, up.stride});
     for (uint32_t r = 0; r < n(); ++r) {
-      float* gate = b.gate[r] + from;
-      activate(gate, b.up[r] + from, to - from, gate);
-      pack(activated, r, b.gate[r], from / kernels::kBlock, (to + kernels::kBlock - 1) / kernels::kBlock,
-           forms[index].down);
+      activate(gate[r], up[r], columns, gate[r]);
+      pack(activated, r, gate[r], first_block, last_block, forms[index].down);
     }
+  };
+  for_panels(worker, l.gate.panels(), 2, [&](uint32_t first, uint32_t last) {
+    for (; first < last; first += StepBuffers::kGatePanels)
+      part(first, std::min(last, first + StepBuffers::kGatePanels));
   });
   worker.barrier();
   project(worker, l.down, std::span(&activated, 1), nullptr, l.post_feed_forward_norm);
@@ -440,10 +445,10 @@ void ForwardPass::Impl::pack_attended(const AttentionItem& item, uint32_t layer_
 /// comes in two parts, the values and what their quantisation left.
 void ForwardPass::Impl::pack_attended_row(uint32_t row, uint32_t first_block, uint32_t last_block, Forms form) {
   const Activations packed = b.attention_out.shared(n());
-  float* x = b.attended + size_t{row} * q_dim;
+  float *attended = b.attended + size_t{row} * q_dim, *x = attended + first_block * kernels::kBlock;
   pack(packed, row, x, first_block, last_block, form);
   if (!form.q8) return;
-  kernels::subtract_packed(packed, row, first_block, last_block, x);
+  kernels::subtract_packed(packed, row, first_block, last_block, attended);
   k.pack_q8(b.attention_rest.shared(n()), row, x, first_block, last_block);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/kv_block.h"
+#include "kernels/panel.h"
 
 namespace ellm::model {
 namespace {
@@ -38,8 +39,9 @@ void layout(StepBuffers& b, Arena& arena, const ModelConfig& c, uint32_t rows, u
   b.qkv = arena.rows(rows, q_dim + 2 * kv_dim);
   b.attended = arena.floats(size_t{rows} * q_dim);
   const uint32_t feed_forward = c.experts == 0 ? c.feed_forward : 0;  // experts have buffers of their own
-  b.gate = arena.rows(rows, feed_forward);
-  b.up = arena.rows(rows, feed_forward);
+  const uint32_t gate_columns = std::min(feed_forward, StepBuffers::kGatePanels * kernels::kPanelRows);
+  for (FloatRows& gate : b.gate) gate = arena.rows(rows, gate_columns);
+  for (FloatRows& up : b.up) up = arena.rows(rows, gate_columns);
   b.cos = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   b.sin = arena.floats(size_t{rows} * std::max(1u, c.rope.dimensions / 2));
   const uint32_t window_pairs = c.window_rope ? c.window_rope->dimensions / 2 : 0;
@@ -74,7 +76,8 @@ void PackedInput::place(std::byte* memory, uint32_t max_rows, uint32_t cols) {
 }
 
 StepBuffers::StepBuffers(const ModelConfig& config, uint32_t max_context, uint32_t max_rows, uint32_t max_logits,
-                         uint32_t workers) {
+                         uint32_t workers)
+    : gate(workers), up(workers) {
   // Room for the longest contexts of a few chunks, and for many that share a prefix of up to 16K tokens.
   const uint32_t segments = max_context / kernels::kAttentionSegment + 1;
   const size_t contexts = std::max(size_t{4} * segments, size_t{std::min(max_rows, 32u)} * std::min(segments, 33u));

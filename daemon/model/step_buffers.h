@@ -38,9 +38,10 @@ struct StepBuffers {
   FloatRows qkv;              // (n, q | k | v)
   FloatRows branch;           // (n, embedding): what a norm changes before it joins the residual stream
   float* attended = nullptr;  // (n, heads * head_dim)
-  FloatRows gate;             // (n, feed_forward)
-  FloatRows up;               // (n, feed_forward)
-  float* cos = nullptr;       // (n, rope.dimensions / 2)
+  /// Of each worker, (n, 16 * kGatePanels): as many columns at a time as stay in the L2 cache until they are packed.
+  static constexpr uint32_t kGatePanels = 16;
+  std::vector<FloatRows> gate, up;
+  float* cos = nullptr;  // (n, rope.dimensions / 2)
   float* sin = nullptr;
   float* window_cos = nullptr;  // the same for layers with a sliding window, where their RoPE differs
   float* window_sin = nullptr;

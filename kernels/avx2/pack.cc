@@ -71,11 +71,11 @@ ELLM_INLINE float tree_sum(__m256 low, __m256 high) {
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
+  for (uint32_t b = first_block; b < last_block; ++b, x += kBlock) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
     const size_t i = size_t{tile.first} * dst.blocks() + in_tile;
     __m128i* q = reinterpret_cast<__m128i*>(dst.q + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock);
-    const Block x32 = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
+    const Block x32 = load_block(x, dst.cols - b * kBlock);
     const float a = largest(_mm256_max_ps(_mm256_max_ps(magnitude(x32.v[0]), magnitude(x32.v[1])),
                                           _mm256_max_ps(magnitude(x32.v[2]), magnitude(x32.v[3]))));
     if (a < 1e-30f) {
@@ -102,10 +102,10 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
 void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
               uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
+  for (uint32_t b = first_block; b < last_block; ++b, x += kBlock) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
     float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
-    const Block x32 = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
+    const Block x32 = load_block(x, dst.cols - b * kBlock);
     for (int i = 0; i < 4; ++i) _mm256_storeu_ps(to + 8 * i, x32.v[i]);
   }
 }

@@ -128,10 +128,10 @@ ELLM_INLINE void spread(const void* from, void* to, uint32_t n, size_t step) {
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; b += kGroup) {
+  for (uint32_t b = first_block; b < last_block; b += kGroup, x += kGroup * kBlock) {
     const uint32_t n = last_block - b < kGroup ? last_block - b : kGroup;
     const uint32_t left = dst.cols - b * kBlock, values = left < n * kBlock ? left : n * kBlock;
-    const float* from = x + size_t{b} * kBlock;
+    const float* from = x;
     alignas(64) float padded[kGroup * kBlock];
     if (values < kGroup * kBlock) {
       for (uint32_t c = 0; c < kGroup * kBlock; c += 16) {
@@ -158,10 +158,10 @@ void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t firs
 void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
               uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
+  for (uint32_t b = first_block; b < last_block; ++b, x += kBlock) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
     float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
-    const Block v = load_block(x + size_t{b} * kBlock, dst.cols - b * kBlock);
+    const Block v = load_block(x, dst.cols - b * kBlock);
     _mm512_storeu_ps(to, v.low);
     _mm512_storeu_ps(to + 16, v.high);
   }

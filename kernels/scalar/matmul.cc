@@ -141,38 +141,38 @@ static float fit(const float* x, const int8_t* q, uint32_t n, float largest) {
 
 void pack_q8(const Activations& dst, uint32_t row, const float* x, uint32_t first_block, uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
+  for (uint32_t b = first_block; b < last_block; ++b, x += kBlock) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
     const size_t i = size_t{tile.first} * dst.blocks() + in_tile;
     int8_t* q = dst.q + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
     const uint32_t left = dst.cols - b * kBlock, n = left < kBlock ? left : kBlock;
     float a = 0;
     for (uint32_t c = 0; c < n; ++c) {
-      const float v = fabsf(x[b * kBlock + c]);
+      const float v = fabsf(x[c]);
       a = v > a ? v : a;  // NaN counts as nothing
     }
     const bool zero = a < 1e-30f;
     const float factor = zero ? 0 : 127 / a;
     PairSums pairs{};
     for (uint32_t c = 0; c < kBlock; ++c) {
-      float v = c < n && !zero ? x[b * kBlock + c] * factor : 0;
+      float v = c < n && !zero ? x[c] * factor : 0;
       v = v > -127 ? v : -127;  // NaN becomes -127
       v = v < 127 ? v : 127;
       q[c] = static_cast<int8_t>(lrintf(v));
       pairs.of[c / 16 * 2 + c % 4 / 2] += q[c];
     }
-    store_sums(dst, i, zero ? 0 : fit(x + size_t{b} * kBlock, q, n, a), pairs);
+    store_sums(dst, i, zero ? 0 : fit(x, q, n, a), pairs);
   }
 }
 
 void pack_f32(const Activations& dst, uint32_t row, const float* x, uint32_t first_block,
               uint32_t last_block) noexcept {
   const TokenTile tile = tile_of(row, dst.rows);
-  for (uint32_t b = first_block; b < last_block; ++b) {
+  for (uint32_t b = first_block; b < last_block; ++b, x += kBlock) {
     const size_t in_tile = size_t{b} * tile.width + (row - tile.first);
     float* to = dst.f32 + size_t{tile.first} * dst.padded_cols() + in_tile * kBlock;
     const uint32_t left = dst.cols - b * kBlock, n = left < kBlock ? left : kBlock;
-    memcpy(to, x + size_t{b} * kBlock, n * sizeof(float));
+    memcpy(to, x, n * sizeof(float));
     for (uint32_t c = n; c < kBlock; ++c) to[c] = 0;
   }
 }

@@ -289,10 +289,10 @@ TEST(Pack, QuantisesAsTheTwinDoes) {
       for (uint32_t t = 0; t < rows; ++t) {
         Guarded<float> row(cols);
         std::copy(x[t].begin(), x[t].end(), row.begin());
-        set->pack_q8(a.view, t, row.data(), 2, blocks);  // in two parts; 19 blocks are a group of AVX-512 and 3
+        set->pack_q8(a.view, t, row.data() + 64, 2, blocks);  // in two parts; 19 blocks are a group of AVX-512 and 3
         set->pack_q8(a.view, t, row.data(), 0, 2);
         set->pack_f32(a.view, t, row.data(), 0, 3);
-        set->pack_f32(a.view, t, row.data(), 3, blocks);
+        set->pack_f32(a.view, t, row.data() + 96, 3, blocks);
       }
       for (uint32_t t = 0; t < rows; ++t) {
         const twin::Token want = twin::quantise(x[t]);
