@@ -1,5 +1,7 @@
 #include "tools/bench/limits.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -62,9 +64,13 @@ double best_rate(runtime::WorkerPool& pool, const std::function<uint64_t(uint64_
 }
 
 std::vector<Bandwidth> measure_bandwidths(Level level, runtime::WorkerPool& pool) {
-  // Beyond the caches, but within a quarter of what is free.
-  size_t each = size_t{192} << 20;
-  while (each > (size_t{8} << 20) && each * pool.size() > runtime::available_memory_bytes() / 4) each /= 2;
+  // Beyond the caches (twice the last, which may be all workers' and hold hundreds of MB), but within a quarter of what
+  // is free.
+  constexpr size_t kStep = 16384;
+  const size_t last_cache = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
+  size_t each = std::max(size_t{192} << 20, 2 * last_cache / pool.size() / kStep * kStep);
+  while (each > (size_t{8} << 20) && each * pool.size() > runtime::available_memory_bytes() / 4)
+    each = each / 2 / kStep * kStep;
   std::vector<HugeMemory> memory(pool.size());
   for (HugeMemory& m : memory) m = allocate_huge(each);
   time_workers(pool, pool.size(),
