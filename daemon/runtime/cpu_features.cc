@@ -17,7 +17,8 @@ namespace {
 constexpr uint64_t kXcr0Ymm = 0x06;       // xmm, ymm
 constexpr uint64_t kXcr0Zmm = 0xe6;       // and masks, upper halves of zmm0-15, zmm16-31
 constexpr uint64_t kXcr0Tiles = 0x60000;  // their configuration, their data
-constexpr int kOsxsave = 27, kTileData = 18;
+constexpr int kOsxsave = 27;
+constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM: headers before Linux 5.16 lack it
 
 bool bit(uint32_t word, int number) { return (word >> number) & 1; }
 
@@ -78,7 +79,7 @@ CpuFeatures features_of(const CpuidAnswers& a) {
 CpuFeatures detect_cpu() {
   CpuidAnswers answers = ask();
   if ((answers.xcr0 & kXcr0Tiles) == kXcr0Tiles)
-    answers.tiles_granted = ::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+    answers.tiles_granted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   CpuFeatures features = features_of(answers);
   features.model = model_name();
   return features;
@@ -89,9 +90,7 @@ CpuFeatures processor_features() {
   answers.leaf1_ecx |= 1u << kOsxsave;
   answers.xcr0 = ~uint64_t{0};
   answers.tiles_granted = true;
-  CpuFeatures features = features_of(answers);
-  features.model = model_name();
-  return features;
+  return features_of(answers);
 }
 
 }  // namespace ellm::runtime

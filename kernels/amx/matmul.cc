@@ -15,14 +15,16 @@ constexpr size_t kTokenBytes = 1 << 20;    // of the activations that pass over 
 constexpr size_t kGroupBytes = 256 << 10;  // of panels that those behind the last whole tile find in the cache
 constexpr uint32_t kStretch = 32;          // blocks that are unpacked at a time
 constexpr uint32_t kTokens = 256;          // for which they are, at most
-constexpr int kSums = 2;                   // tile registers of sums
+constexpr int kSums = 2;                   // tile registers of sums, 0 and 1; 4: activations, 6: weights
 
-/// GCC's tile intrinsics do not declare what they read: it has to be in memory by now.
+/// GCC's tile intrinsics do not declare what they read: it must be in memory before.
 ELLM_INLINE void finish_writing() { __asm__ volatile("" ::: "memory"); }
 
 /// A step is what shares the scales: a block, of Q6_K half of one.
 template <WeightType type>
 constexpr uint32_t kSteps = type == WeightType::q6_k ? 2 : 1;
+template <WeightType type>
+constexpr uint32_t kPart = kBlock / kSteps<type>;  // its columns
 template <WeightType type>
 constexpr uint32_t kMinima = type == WeightType::q2_k ? 2 : 1;
 
@@ -37,6 +39,7 @@ struct alignas(64) Stretch {
 template <WeightType type>
 __attribute__((noinline)) void unpack(Bytes panel, size_t panel_bytes, uint32_t first, uint32_t blocks, Stretch& to) {
   constexpr QuantLayout l = quant_layout(type);
+  // What makes codes unsigned; Q3_K: what fold_scales adds.
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(type == WeightType::q3_k ? 128 : l.offset));
   Bytes at = panel + first / l.blocks * (l.header + size_t{l.blocks} * l.block());
   for (uint32_t b = 0; b < blocks;) {
@@ -82,8 +85,8 @@ ELLM_INLINE void store_sums(float* to) {
   if constexpr (t == 1) _tile_stored(1, to, 64);
 }
 
-/// Which sums begin next: an even number of steps of one tile of tokens after another; the last step again where their
-/// number is odd, the last tile again behind all (what nobody takes up).
+/// Which sums begin next: the steps of one tile of tokens, then of the next. An odd number of steps is made even by the
+/// last once more; behind the last tile it begins again. Nobody uses those sums.
 template <WeightType type>
 struct Next {
   const int8_t *q, *codes;
@@ -93,9 +96,9 @@ struct Next {
   /// In tile register t, which is also the half of its block that a step is, where it is one.
   template <int t>
   ELLM_INLINE void begin() {
-    constexpr uint32_t kPart = kBlock / kSteps<type>, kHalf = kSteps<type> == 2 ? t * kPart : 0;
+    constexpr uint32_t offset = kSteps<type> == 2 ? t * kPart<type> : 0;
     const uint32_t real = step < steps ? step : steps - 1;
-    begin_sums<t>(q + real / kSteps<type> * (kTokenTile * kBlock) + kHalf, codes + real * (kPart * kPanelRows));
+    begin_sums<t>(q + real / kSteps<type> * (kTokenTile * kBlock) + offset, codes + real * (kPart<type> * kPanelRows));
     step += 1;
     if (t == 0 || step < steps) return;
     step = 0;
@@ -163,11 +166,11 @@ struct alignas(64) TileConfig {
 };
 template <WeightType type>
 void configure() {
-  constexpr uint32_t kPart = kBlock / kSteps<type>;
+  static_assert(sizeof(TileConfig) == 64);
   TileConfig c;
   for (int t = 0; t < kSums; ++t) c.rows[t] = kTokenTile, c.row_bytes[t] = 4 * kPanelRows;
-  c.rows[4] = kTokenTile, c.row_bytes[4] = kPart;
-  c.rows[6] = kPart / 4, c.row_bytes[6] = 4 * kPanelRows;
+  c.rows[4] = kTokenTile, c.row_bytes[4] = kPart<type>;
+  c.rows[6] = kPart<type> / 4, c.row_bytes[6] = 4 * kPanelRows;
   finish_writing();
   _tile_loadconfig(&c);
 }
@@ -212,11 +215,11 @@ void matmul(const MatmulArgs& a) noexcept {
   const uint32_t whole = a.x.rows / kTokenTile * kTokenTile;
   if (!is_quantised(a.w.type) || whole == 0) return ELLM_AVX512::matmul(a);
   const uint32_t at_once = tokens_at_once(whole, a.x.padded_cols());
-  const uint32_t fit = static_cast<uint32_t>(kGroupBytes / a.w.panel_bytes), step = fit == 0 ? 1 : fit;
+  const uint32_t fit = static_cast<uint32_t>(kGroupBytes / a.w.panel_bytes), panels = fit == 0 ? 1 : fit;
   for (uint32_t first = 0; first < whole; first += at_once) {
     const uint32_t tokens = whole - first < at_once ? whole - first : at_once;
-    for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += step) {
-      const uint32_t end = a.last_panel - begin < step ? a.last_panel : begin + step;
+    for (uint32_t begin = a.first_panel; begin < a.last_panel; begin += panels) {
+      const uint32_t end = a.last_panel - begin < panels ? a.last_panel : begin + panels;
       with_type(a.w.type, [&](auto type) ELLM_INLINE_LAMBDA {
         if constexpr (is_quantised(type)) multiply_group<type>(a, begin, end, first, tokens);
       });

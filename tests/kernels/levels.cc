@@ -26,9 +26,9 @@ bool cpu_has_avx512() {
 }  // namespace
 
 bool cpu_has_amx() {
-  constexpr int kTileData = 18;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   return cpu_has_avx512() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-         syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 const std::vector<const KernelSet*>& levels_under_test() {

@@ -235,7 +235,8 @@ TEST(Determinism, LongContextsSplitOverThreads) {
   }
 }
 
-/// Real models, whose dimensions and weight types the small ones have not: a prompt in two chunks, then a token alone.
+/// Real models, whose dimensions and weight types the small ones have not: a prompt of more than a tile in two chunks,
+/// then a token alone.
 class RealLevels : public testing::TestWithParam<const char*> {};
 
 TEST_P(RealLevels, SameBits) {
@@ -244,16 +245,17 @@ TEST_P(RealLevels, SameBits) {
   const auto model = load_model(path);
   const auto run = [&](const kernels::KernelSet& kernels) {
     ModelRunner r(model, {.pages = 2}, kernels);
-    const auto tokens = random_tokens(6, r.vocabulary(), 6);
+    constexpr size_t kFirst = 19;
+    const auto tokens = random_tokens(kFirst + 3, r.vocabulary(), 6);
     ModelRunner::Sequence s;
     std::vector<float> rows;
     const auto feed = [&](size_t from, size_t count, uint32_t logits) {
       const auto more = r.step({&s, std::span(tokens).subspan(from, count), logits});
       rows.insert(rows.end(), more.begin(), more.end());
     };
-    feed(0, 3, 1);
-    feed(3, 2, 2);
-    feed(5, 1, 1);
+    feed(0, kFirst, 1);
+    feed(kFirst, 2, 2);
+    feed(kFirst + 2, 1, 1);
     return rows;
   };
   const auto scalar = run(model::choose_kernels("scalar"));

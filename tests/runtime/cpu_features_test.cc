@@ -127,7 +127,7 @@ TEST(CpuFeatures, AgreesWithTheKernel) {
   EXPECT_EQ(features.avx512dq, has("avx512dq"));
   EXPECT_EQ(features.avx512vl, has("avx512vl"));
   EXPECT_EQ(features.avx512_vnni, has("avx512_vnni"));
-  const bool granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, 18) == 0;
+  const bool granted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
   EXPECT_EQ(features.amx_tile, has("amx_tile") && granted);
   EXPECT_EQ(features.amx_int8, has("amx_int8") && granted);
   EXPECT_EQ(features.model, model.substr(0, model.find_last_not_of(' ') + 1));
