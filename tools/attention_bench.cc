@@ -8,8 +8,6 @@
 //   its own, or all over one prefix of `depth` tokens, stacked rms_norm, silu_mul, argmax, log_sum_exp /LEVEL/n   in
 //   bytes of floats read and written per second
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -34,89 +32,38 @@ using kernels::Level;
 
 // What the machine can do.
 
-__attribute__((target("avx512f"))) void fma_peak_avx512(uint64_t n, float* out) {
-  __m512 a[12];
-  for (int i = 0; i < 12; ++i) a[i] = _mm512_set1_ps(static_cast<float>(i));
-  const __m512 x = _mm512_set1_ps(out[0]), y = _mm512_set1_ps(out[1]);
-  for (uint64_t k = 0; k < n; ++k) {
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i) a[i] = _mm512_fmadd_ps(a[i], x, y);
-  }
-  for (int i = 1; i < 12; ++i) a[0] = _mm512_add_ps(a[0], a[i]);
-  _mm512_storeu_ps(out, a[0]);
-}
-__attribute__((target("avx2,fma"))) void fma_peak_avx2(uint64_t n, float* out) {
-  __m256 a[12];
-  for (int i = 0; i < 12; ++i) a[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 x = _mm256_set1_ps(out[0]), y = _mm256_set1_ps(out[1]);
-  for (uint64_t k = 0; k < n; ++k) {
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i) a[i] = _mm256_fmadd_ps(a[i], x, y);
-  }
-  for (int i = 1; i < 12; ++i) a[0] = _mm256_add_ps(a[0], a[i]);
-  _mm256_storeu_ps(out, a[0]);
-}
 void fma_peak(benchmark::State& state, Level level) {
-  float out[16] = {0.5f, 0.25f};
   constexpr uint64_t kSteps = 100000;
-  for (auto _ : state) {
-    level == Level::avx512 ? fma_peak_avx512(kSteps, out) : fma_peak_avx2(kSteps, out);
-    benchmark::DoNotOptimize(out);
-    out[0] = 0.5f, out[1] = 0.25f;
-  }
-  const double lanes = level == Level::avx512 ? 16 : 8;
-  state.counters["FLOP"] = benchmark::Counter(2 * 12 * lanes * kSteps, benchmark::Counter::kIsIterationInvariantRate);
+  uint64_t operations = 0;
+  for (auto _ : state) operations = bench::run_fma_loop(level, kSteps);
+  state.counters["FLOP"] =
+      benchmark::Counter(static_cast<double>(operations), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 /// Zeroed memory in huge pages where the kernel gives them, as the KV segment has it.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_((bytes + kHuge - 1) / kHuge * kHuge) {
-    base_ = mmap(nullptr, bytes_ + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base_ == MAP_FAILED) std::abort();
-    data_ = static_cast<std::byte*>(base_) + (kHuge - reinterpret_cast<uintptr_t>(base_) % kHuge);
-    madvise(data_, bytes_, MADV_HUGEPAGE);
-    std::memset(data_, 0, bytes_);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { munmap(base_, bytes_ + kHuge); }
-  std::byte* data() const { return data_; }
+bench::HugeMemory zeroed(size_t bytes) {
+  bench::HugeMemory memory = bench::allocate_huge(bytes);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
 
- private:
-  static constexpr size_t kHuge = 2u << 20;
-  size_t bytes_;
-  void* base_;
-  std::byte* data_;
-};
-
-__attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
-  constexpr size_t kWords = (256u << 20) / 8;
-  const Memory memory(kWords * 8);
-  const uint64_t* words = reinterpret_cast<const uint64_t*>(memory.data());
-  for (auto _ : state) {
-    __m256i sums[4] = {};
-    for (size_t i = 0; i < kWords; i += 16) {
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        sums[k] = _mm256_add_epi64(sums[k], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + i + 4 * k)));
-      }
-    }
-    benchmark::DoNotOptimize(sums);
-  }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kWords * 8));
+void read_bandwidth(benchmark::State& state) {
+  constexpr size_t kBytes = size_t{256} << 20;
+  const bench::HugeMemory memory = zeroed(kBytes);
+  for (auto _ : state) benchmark::DoNotOptimize(bench::read_memory(Level::avx2, memory.get(), kBytes, 1));
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kBytes));
 }
 
 /// Pages of many sequences at random places of one large piece of memory, filled with stored rows.
 struct Cache {
   size_t k_bytes, v_bytes;
-  Memory memory;
+  bench::HugeMemory memory;
   std::vector<const std::byte*> k, v;  // (page)
 
   Cache(const KernelSet& set, KvType type, uint32_t head_dim, size_t bytes)
-      : k_bytes(k_block_bytes(type, head_dim)), v_bytes(v_block_bytes(type, head_dim)), memory(bytes) {
+      : k_bytes(k_block_bytes(type, head_dim)), v_bytes(v_block_bytes(type, head_dim)), memory(zeroed(bytes)) {
     const size_t pages = bytes / (k_bytes + v_bytes);
-    std::byte* base = memory.data();
+    std::byte* base = memory.get();
     std::mt19937 rng(1);
     std::normal_distribution<float> normal(0, 1);
     std::vector<float> rows(head_dim * 64);
