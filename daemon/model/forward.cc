@@ -255,11 +255,11 @@ void ForwardPass::Impl::feed_forward(Worker& worker, uint32_t index) {
   const auto activate = c.activation == Activation::gelu ? k.gelu_mul : k.silu_mul;
   const FloatRows gate = b.gate[worker.index()], up = b.up[worker.index()];
   const auto part = [&](uint32_t first, uint32_t last) {
-    const uint32_t panels = last - first, from = first * kernels::kPanelRows, first_block = from / kernels::kBlock;
-    const uint32_t columns = std::min(last * kernels::kPanelRows, c.feed_forward) - from;
+    const PanelMatrix gates = l.gate.part(first, last), ups = l.up.part(first, last);
+    const uint32_t columns = gates.rows, first_block = first * kernels::kPanelRows / kernels::kBlock;
     const uint32_t last_block = first_block + (columns + kernels::kBlock - 1) / kernels::kBlock;
-    k.matmul({l.gate.part(first, last), x, 0, panels, gate.data, gate.stride});
-    k.matmul({l.up.part(first, last), x, 0, panels, up.data, up.stride});
+    k.matmul({gates, x, 0, gates.panels(), gate.data, gate.stride});
+    k.matmul({ups, x, 0, ups.panels(), up.data, up.stride});
     for (uint32_t r = 0; r < n(); ++r) {
       activate(gate[r], up[r], columns, gate[r]);
       pack(activated, r, gate[r], first_block, last_block, forms[index].down);

@@ -4,7 +4,6 @@
 // (Documentation/arch/x86/xstate.rst).
 #include "daemon/runtime/cpu_features.h"
 
-#include <asm/prctl.h>
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>

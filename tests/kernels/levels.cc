@@ -1,6 +1,5 @@
 #include "tests/kernels/levels.h"
 
-#include <asm/prctl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>

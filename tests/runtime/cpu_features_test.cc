@@ -1,7 +1,6 @@
 // The verdict on CPUID and XCR0, and this machine's against what the kernel says in /proc/cpuinfo.
 #include "daemon/runtime/cpu_features.h"
 
-#include <asm/prctl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
